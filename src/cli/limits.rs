@@ -23,7 +23,7 @@ use super::exit::{Exit, Refusal, loaded, named, only_one_of};
 use super::shell;
 use super::text::counted;
 use crate::wire;
-use sluiced_core::limits::generation::Closing;
+use sluiced_core::limits::generation::ClosedReason;
 use sluiced_core::rate::{Span, parse_duration};
 use sluiced_core::schedule::FREEZE_MAX;
 use sluiced_ports::policies::PolicyOf;
@@ -228,7 +228,7 @@ async fn open(args: &OpenArgs, out: &mut (impl Write + Send)) -> Result<(), Refu
         .as_ref()
         .and_then(|policy| policy.paused_until(found.now));
     let lost = key::lost(&opened, name, &found).await?.map(|(_, why)| why);
-    let why = paused.map(|_| Closing::Paused).or(lost);
+    let why = paused.map(|_| ClosedReason::Paused).or(lost);
     // Only a `once` limit counts by queue, and it owes nothing.
     let key = args.key.as_deref();
     let state = key::look_up(&opened, name, None, key, &found).await?;
@@ -239,7 +239,7 @@ async fn open(args: &OpenArgs, out: &mut (impl Write + Send)) -> Result<(), Refu
     // The notice comes last: replicas ask again at once.
     let at = policy.open().await?.ok_or_else(|| unused(name, ""))?;
     if args.location.json {
-        let said = json!({ "name": name, "was_closed": why == Some(Closing::Lost), "opened": at.to_string(),
+        let said = json!({ "name": name, "was_closed": why == Some(ClosedReason::Lost), "opened": at.to_string(),
             "forgiven_units": waited.owed, "forgot_quota": waited.quota });
         writeln!(out, "{said:#}")?;
         return Ok(());
@@ -259,12 +259,12 @@ async fn open(args: &OpenArgs, out: &mut (impl Write + Send)) -> Result<(), Refu
     }
     match why {
         None if waited != Waited::default() => {}
-        Some(Closing::Lost) => writeln!(out, "{name}: open, whatever was lost before")?,
-        Some(Closing::Paused) => writeln!(
+        Some(ClosedReason::Lost) => writeln!(out, "{name}: open, whatever was lost before")?,
+        Some(ClosedReason::Paused) => writeln!(
             out,
             "{name}: nothing was to be opened; it is paused, and `sluiced limits resume {name}` ends that"
         )?,
-        Some(Closing::Guard) => writeln!(
+        Some(ClosedReason::Guard) => writeln!(
             out,
             "{name}: nothing was to be opened; Redis is new or was restarted, and what replicas remember is known within seconds"
         )?,

@@ -21,7 +21,7 @@ use super::check::{fitting, report};
 use super::exit::{Exit, StopSignals};
 use crate::wire::{self, Running, Settled, WireError};
 use sluiced_core::rate::Span;
-use sluiced_pipeline::Remains;
+use sluiced_pipeline::PipelineLeftover;
 use sluiced_ports::clock::Clock;
 use sluiced_ports::connect::Link;
 use sluiced_settings::types::{LogFormat, QueueBackend};
@@ -188,7 +188,7 @@ pub async fn until_done(
 
 /// The exit code of what has stopped. If a list was not sent in full, the command failed; a daemon that a signal stopped
 /// did not.
-fn exit_of(list: bool, has_failed: bool, settled: &Settled, remains: &Remains) -> Exit {
+fn exit_of(list: bool, has_failed: bool, settled: &Settled, remains: &PipelineLeftover) -> Exit {
     let unsent = remains.given_back + remains.abandoned + remains.unsettled;
     if has_failed || list && unsent > 0 {
         Exit::Failed
@@ -212,8 +212,8 @@ async fn log_progress(settled: &Settled) {
 }
 
 /// Logs what was done, and what is left.
-fn log_end(settled: &Settled, remains: &Remains) {
-    let Remains {
+fn log_end(settled: &Settled, remains: &PipelineLeftover) {
+    let PipelineLeftover {
         abandoned,
         given_back,
         unsettled,

@@ -25,7 +25,7 @@ use crate::wire::{self, PlannedLimit, Rendered, StoredLimit, Trial};
 use sluiced_amqp::rabbit::letters::Letters;
 use sluiced_core::limits::admission::Charge;
 use sluiced_core::time::{StoreTime, micros};
-use sluiced_ports::limits::{KeyText, Label};
+use sluiced_ports::limits::{KeyText, LimitInputs};
 use sluiced_ports::message::{HeaderValue, Message};
 use sluiced_settings::types::{QueueBackend, Route, Settings};
 
@@ -177,7 +177,7 @@ async fn peeked(
 async fn answers(
     opened: &OpenLimits,
     trial: &Trial,
-    label: &Label,
+    label: &LimitInputs,
 ) -> Result<Vec<LimitAnswer>, Refusal> {
     let free = |limit: &str, now: String, wait| LimitAnswer {
         limit: limit.to_owned(),

@@ -16,7 +16,7 @@ use sluiced_core::after_call::{CallRules, Shows};
 use sluiced_core::backoff::Backoff;
 use sluiced_pipeline::meters::RouteMeters;
 use sluiced_pipeline::{
-    AnswerRules, Counting, OnDenied, Priority, RouteRules, RouteSpec, WhenUnsendable,
+    AnswerRules, OnDenied, Priority, RouteLimits, RouteRules, RouteSpec, WhenUnsendable,
 };
 use sluiced_ports::clock::Clock;
 use sluiced_ports::connect::Secret;
@@ -24,7 +24,7 @@ use sluiced_settings::made::Costing;
 use sluiced_settings::secrets::Secrets;
 use sluiced_settings::types::{self, Limit, Paced, Settings, callers_route};
 use sluiced_telemetry::health::Health;
-use sluiced_template::{CostOf, LabelCounting, RouteFigures, RouteLabels, says_none};
+use sluiced_template::{CostOf, LabelCounting, LimitTemplates, RouteFigures, says_none};
 
 /// Requests are answered long before.
 const HELD: Duration = Duration::from_secs(24 * 3600);
@@ -136,7 +136,7 @@ impl Named<'_> {
         Ok(RouteSpec {
             name: Arc::clone(&self.route),
             rules: rules(settings, self.name, callers),
-            counting: Counting::new(labels, pacers.counted(&callers.limits)),
+            counting: RouteLimits::new(labels, pacers.counted(&callers.limits)),
             downstream: ports.downstream,
             // What a downstream answers to callers is not seen here.
             figures: RouteFigures::none(),
@@ -213,7 +213,7 @@ fn names_key(limit: &Limit) -> NamesKey {
 fn labels(
     settings: &Settings,
     callers: &types::Callers,
-) -> Result<RouteLabels, sluiced_template::WrongLabel> {
+) -> Result<LimitTemplates, sluiced_template::WrongLabel> {
     let texts = callers.limits.iter().filter_map(|name| {
         let limit = settings.limits.get(name)?;
         let key = match names_key(limit) {
@@ -235,7 +235,7 @@ fn labels(
         largest: limit.as_paced().map(Paced::largest_cost),
     });
     let each: Vec<_> = each.collect();
-    RouteLabels::new(&each, Some("{{ body.tenant }}"))
+    LimitTemplates::new(&each, Some("{{ body.tenant }}"))
 }
 
 fn rules(settings: &Settings, name: &str, callers: &types::Callers) -> RouteRules {

@@ -10,17 +10,17 @@ use super::{Policies, WireError, keyed_limit};
 use sluiced_core::breaker::BreakerRule;
 use sluiced_core::policy::PolicyVersion;
 use sluiced_pipeline::{
-    Counted, Counting, FreezeRow, KeyedPolicy, PacedRows, PacerSpec, RouteSpec,
+    FreezeRow, KeyedPolicy, PacedRows, PacerSpec, RouteLimit, RouteLimits, RouteSpec,
 };
 use sluiced_ports::connect::Link;
 use sluiced_ports::limits::{KeyedLimit, LimitStore};
-use sluiced_ports::store::{PacedLimit, Store};
+use sluiced_ports::store::{PacedRow, Store};
 use sluiced_settings::made::Costing;
 use sluiced_settings::made::ZoneText;
 use sluiced_settings::types::{Paced, Route, Settings};
 use sluiced_template::{
-    CostOf, LabelCounting, OwnRules, QuotaIn, RouteActuals, RouteFigures, RouteLabels, RouteQuotas,
-    RouteThrottles, SegmentCounting, WrongLabel,
+    CostOf, LabelCounting, LimitTemplates, OwnRules, QuotaIn, RouteActuals, RouteFigures,
+    RouteQuotas, RouteThrottles, SegmentCounting, WrongLabel,
 };
 
 /// The pacers, built route by route.
@@ -60,19 +60,19 @@ impl<'a> Pacers<'a> {
     }
 
     /// How the limits of a route count its messages.
-    pub(super) fn counting(&self, name: &str, route: &Route) -> Result<Counting, WireError> {
+    pub(super) fn counting(&self, name: &str, route: &Route) -> Result<RouteLimits, WireError> {
         let labels = route_labels(self.settings, name, route)?;
-        Ok(Counting::new(labels, self.counted(&route.limits)))
+        Ok(RouteLimits::new(labels, self.counted(&route.limits)))
     }
 
     /// The limits of these names, as they count messages.
-    pub(super) fn counted(&self, names: &[String]) -> Vec<Counted> {
+    pub(super) fn counted(&self, names: &[String]) -> Vec<RouteLimit> {
         let known = |name: &String| match self.limits.get(name.as_str()) {
-            Some(limit) => Counted::Keyed {
+            Some(limit) => RouteLimit::Keyed {
                 limit: Arc::clone(limit),
                 of_queue: self.settings.limits[name].is_of_queue(),
             },
-            None => Counted::Paced,
+            None => RouteLimit::Paced,
         };
         names.iter().map(known).collect()
     }
@@ -143,7 +143,7 @@ pub(super) fn route_labels(
     settings: &Settings,
     name: &str,
     route: &Route,
-) -> Result<RouteLabels, WireError> {
+) -> Result<LimitTemplates, WireError> {
     let mut labels = Vec::new();
     for limit_name in &route.limits {
         let Some(limit) = settings.limits.get(limit_name) else {
@@ -167,7 +167,7 @@ pub(super) fn route_labels(
         priority: route.priority.made(),
         timezone: route.timezone.as_ref().and_then(ZoneText::made),
     };
-    let counting = RouteLabels::new(&labels, fair_by);
+    let counting = LimitTemplates::new(&labels, fair_by);
     let counting = counting.and_then(|labels| labels.with_own(own));
     let counting = counting.map_err(wrong)?;
     match (settings.paced_limit(route), route.in_segments()) {
@@ -210,11 +210,11 @@ pub(super) fn route_figures(
 /// The row of a paced limit, or two if it keeps a reserve.
 fn paced_rows(name: &str, paced: &Paced, store: &Arc<dyn Store>) -> PacedRows {
     let (main, reserve) = paced.paces();
-    let main = PacedLimit::new(name, main);
+    let main = PacedRow::new(name, main);
     PacedRows {
-        reserve: reserve.map(|pace| PacedLimit {
+        reserve: reserve.map(|pace| PacedRow {
             of: Arc::clone(&main.of),
-            ..PacedLimit::new(format!("{name}.reserve"), pace)
+            ..PacedRow::new(format!("{name}.reserve"), pace)
         }),
         main,
         store: Arc::clone(store),

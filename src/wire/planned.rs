@@ -7,16 +7,16 @@ use sluiced_core::limits::Rule;
 use sluiced_core::schedule::Pace;
 use sluiced_pipeline::RouteRules;
 use sluiced_ports::downstream::{Facts, Undecodable};
-use sluiced_ports::limits::Label;
+use sluiced_ports::limits::LimitInputs;
 use sluiced_ports::message::Message;
 use sluiced_settings::types::{Limit, Route, Settings};
-use sluiced_template::RouteLabels;
+use sluiced_template::LimitTemplates;
 
 /// A route that is planned or tried.
 #[derive(Debug)]
 pub struct Planned {
     name: String,
-    pub(super) labels: RouteLabels,
+    pub(super) labels: LimitTemplates,
     /// In the order of the route.
     pub limits: Vec<PlannedLimit>,
     /// The pace of the paced limit, and that of its reserve.
@@ -64,7 +64,7 @@ impl Planned {
     ///
     /// # Errors
     /// When a limit cannot count it.
-    pub fn label(&self, message: &Message) -> Result<Label, Undecodable> {
+    pub fn label(&self, message: &Message) -> Result<LimitInputs, Undecodable> {
         self.labels.of(message, self.facts())
     }
 

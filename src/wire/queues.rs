@@ -15,7 +15,7 @@ use sluiced_amqp::rabbit::{RabbitOptions, RabbitQueue};
 use sluiced_amqp::{QueueEvents, ResultOutcome};
 use sluiced_pipeline::meters::RouteMeters;
 use sluiced_ports::clock::Clock;
-use sluiced_ports::queue::{Part, PublishRequest, Subscription};
+use sluiced_ports::queue::{PublishRequest, QueuePart, Subscription};
 use sluiced_ports::store::Store;
 use sluiced_settings::Loaded;
 use sluiced_settings::secrets::Secrets;
@@ -207,13 +207,13 @@ impl QueueEvents for CountedEvents {
         }
     }
 
-    fn vanished(&self, route: &str, part: Part, count: u64) {
+    fn vanished(&self, route: &str, part: QueuePart, count: u64) {
         if let Some(meters) = self.meters.get(route) {
             meters.vanished(part.label(), count);
         }
     }
 
-    fn gone(&self, route: &str, part: Part) {
+    fn gone(&self, route: &str, part: QueuePart) {
         if let Some(meters) = self.meters.get(route) {
             meters.gone(part.label());
         }
@@ -237,7 +237,7 @@ impl QueueEvents for CountedEvents {
         }
     }
 
-    fn counted(&self, route: &str, part: Part, count: u64) {
+    fn counted(&self, route: &str, part: QueuePart, count: u64) {
         if let Some(meters) = self.meters.get(route) {
             meters.stand(part.label(), count);
         }

@@ -17,7 +17,7 @@ use tokio::time::timeout;
 use url::Url;
 
 use sluiced_core::distance::millis;
-use sluiced_core::headroom::{Spread, TooThin, Way};
+use sluiced_core::headroom::{LatencySamples, Spread, TooThin};
 use sluiced_ports::clock::Clock;
 use sluiced_ports::downstream::Downstream;
 use sluiced_settings::types::Limit;
@@ -39,7 +39,7 @@ pub(super) async fn measured(
     limits: &[(String, Limit)],
 ) -> String {
     let clock = Clock::start();
-    let mut way = Way::default();
+    let mut way = LatencySamples::default();
     let end = clock.now() + ALL;
     for _ in 0..HANDSHAKES {
         let Some(made) = downstream.handshake(bound.min(ALL)).await else {
@@ -48,7 +48,7 @@ pub(super) async fn measured(
         if made.is_local {
             return "; it is on this host: a way behind it is not measured".to_owned();
         }
-        way.saw(made.took, clock.now());
+        way.record(made.took, clock.now());
         if clock.now() >= end {
             break;
         }

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::WireError;
 use super::stores::keyed_limit;
-use sluiced_core::limits::generation::Closing;
+use sluiced_core::limits::generation::ClosedReason;
 use sluiced_core::policy::{ADAPTED, LimitPolicy, ends, is_same};
 use sluiced_core::time::StoreTime;
 use sluiced_ports::limits::limit_key;
@@ -24,7 +24,7 @@ use sluiced_settings::types::Limit;
 pub struct StoredLimit {
     pub found: Inspection,
     /// It grants nothing until then, because the store lost its state or may have.
-    pub lost: Option<(StoreTime, Closing)>,
+    pub lost: Option<(StoreTime, ClosedReason)>,
 }
 
 /// Adds to what the store said of a limit whether it waits because of a loss.
@@ -56,14 +56,14 @@ pub async fn lost(
     name: &str,
     limit: &Limit,
     policy: &LimitPolicy,
-) -> Result<Option<(StoreTime, Closing)>, WireError> {
+) -> Result<Option<(StoreTime, ClosedReason)>, WireError> {
     let Some(limit) = keyed_limit(name, limit, policy.version)? else {
         return Ok(None);
     };
     // All keys of a limit are closed together, so any of them says it.
     let look = store.look(&Arc::new(limit), limit_key(&[])).await;
     let look = look.map_err(|e| WireError::new("redis", e))?;
-    Ok(look.closed.filter(|(_, why)| *why != Closing::Paused))
+    Ok(look.closed.filter(|(_, why)| *why != ClosedReason::Paused))
 }
 
 impl StoredLimit {
@@ -130,13 +130,13 @@ impl StoredLimit {
 
 /// Why a limit that is neither paused nor frozen grants nothing, for operators.
 #[must_use]
-pub const fn closed_why(why: Closing) -> &'static str {
+pub const fn closed_why(why: ClosedReason) -> &'static str {
     match why {
-        Closing::Lost => "the store lost its state (`sluiced limits open` opens it)",
-        Closing::Guard => {
+        ClosedReason::Lost => "the store lost its state (`sluiced limits open` opens it)",
+        ClosedReason::Guard => {
             "the store is new or was restarted, and replicas report what they remember"
         }
-        Closing::Paused => "an operator paused it",
+        ClosedReason::Paused => "an operator paused it",
     }
 }
 

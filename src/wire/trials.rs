@@ -16,7 +16,7 @@ use super::WireError;
 use super::downstreams::{Built, Uses, downstream, without_secrets};
 use super::pacers::route_figures;
 use super::planned::Planned;
-use sluiced_core::after_call::{CallEnd, Follows, OnceRule, Throttles, Tries, follow};
+use sluiced_core::after_call::{AfterCall, CallEnd, OnceRule, Throttles, Tries, decide};
 use sluiced_core::gate::Gate;
 use sluiced_core::judge::{Outcome, Silence};
 use sluiced_core::limits::Rule;
@@ -26,7 +26,7 @@ use sluiced_core::time::{Mono, Now, StoreTime};
 use sluiced_pdu::CommandStatus;
 use sluiced_pipeline::Journal;
 use sluiced_ports::downstream::{Answer, Facts, Judgement, Status, Undecodable};
-use sluiced_ports::limits::{Label, key_id, message_key};
+use sluiced_ports::limits::{LimitInputs, key_id, message_key};
 use sluiced_ports::message::Message;
 use sluiced_settings::Loaded;
 use sluiced_settings::types::{Auth, Downstream, Route};
@@ -62,7 +62,7 @@ pub struct Foreseen {
     /// The limit that the answer names as the one that refused the call.
     pub throttles: Option<String>,
     /// What becomes of the message, if this is the only call that is made.
-    pub follows: Follows,
+    pub follows: AfterCall,
     /// Whether the call counts as one of `max_attempts`.
     pub spends_attempt: bool,
     /// The provider's id of the message.
@@ -108,7 +108,7 @@ impl Trial {
     ///
     /// # Errors
     /// When it is too large, or a limit cannot count it or can never let it pass.
-    pub fn label_at(&self, message: &Message, attempt: u32) -> Result<Label, Undecodable> {
+    pub fn label_at(&self, message: &Message, attempt: u32) -> Result<LimitInputs, Undecodable> {
         let (bytes, most) = (message.body.len() as u64, self.route.rules.max_body);
         if bytes > most {
             return Err(Undecodable {
@@ -121,7 +121,7 @@ impl Trial {
             .labels
             .of(message, self.route.facts_of(attempt))?;
         for (limit, charge) in self.route.limits.iter().zip(&label.charges) {
-            let most = limit.rule.as_ref().map(Rule::most);
+            let most = limit.rule.as_ref().map(Rule::max_cost);
             if let (Some(most), Some(charge)) = (most, charge)
                 && charge.cost.units() > most
             {
@@ -210,11 +210,11 @@ impl Trial {
 
     fn follows(
         &self,
-        label: &Label,
+        label: &LimitInputs,
         tries: Tries,
         judgement: &Judgement,
         throttles: Option<&str>,
-    ) -> Follows {
+    ) -> AfterCall {
         let now = Now {
             local: Mono::from_micros(0),
             store: StoreTime::from_micros(0),
@@ -240,11 +240,11 @@ impl Trial {
         };
         // No breaker: the first failures of a route do not open it.
         let mut gate = Gate::new(None, None);
-        follow(&call, &mut gate, &mut Refusals::default(), |at| at)
+        decide(&call, &mut gate, &mut Refusals::default(), |at| at)
     }
 
     /// Whether the message may be called again if it may have been accepted.
-    fn once(&self, label: &Label) -> OnceRule {
+    fn once(&self, label: &LimitInputs) -> OnceRule {
         let limits = self.route.limits.iter().zip(&label.charges);
         let counting = limits.filter(|(_, charge)| charge.is_some());
         let never = |rule: &Rule| matches!(rule, Rule::Once(once) if once.on_unknown() == OnUnknown::DeadLetter);
@@ -256,7 +256,7 @@ impl Trial {
     }
 
     /// The limit of this name, as the one that refused a call of the message.
-    fn named(&self, label: &Label, name: &str) -> Throttles {
+    fn named(&self, label: &LimitInputs, name: &str) -> Throttles {
         let mut limits = self.route.limits.iter().zip(&label.charges);
         let Some((limit, charge)) = limits.find(|(limit, _)| limit.name == name) else {
             return Throttles::Unsaid;

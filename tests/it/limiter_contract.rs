@@ -13,7 +13,7 @@ use secrecy::SecretString;
 use sluiced_core::schedule::{Ask, ClockView, Grant, LeaseAnswer, Pace, Turn};
 use sluiced_core::time::{StoreTime, micros};
 use sluiced_ports::clock::Clock;
-use sluiced_ports::store::{self, Notice, PacedLimit, Store as _};
+use sluiced_ports::store::{self, Notice, PacedRow, Store as _};
 use sluiced_settings::text::Length;
 use sluiced_settings::types::{Redis, RedisMode, Settings};
 use sluiced_store::memory::MemoryStore;
@@ -78,8 +78,8 @@ async fn memory() -> (Store, Store) {
     std::future::ready((Arc::clone(&store), store)).await
 }
 
-fn limit(name: &str, rate: &str) -> PacedLimit {
-    PacedLimit::new(
+fn limit(name: &str, rate: &str) -> PacedRow {
+    PacedRow::new(
         name,
         Pace::new(
             rate.parse().unwrap(),
@@ -100,19 +100,19 @@ const fn ask(want: u64, turn: Option<Turn>, clock_view: ClockView) -> Ask {
 }
 
 /// Only reads the clock.
-async fn look(store: &Store, limit: &PacedLimit) -> LeaseAnswer {
+async fn look(store: &Store, limit: &PacedRow) -> LeaseAnswer {
     store
         .lease(limit, ask(0, None, ClockView::Young))
         .await
         .unwrap()
 }
 
-async fn now(store: &Store, limit: &PacedLimit) -> StoreTime {
+async fn now(store: &Store, limit: &PacedRow) -> StoreTime {
     look(store, limit).await.now
 }
 
 /// The knowledge of a replica that has read the clock for long enough.
-async fn steady(store: &Store, limit: &PacedLimit) -> ClockView {
+async fn steady(store: &Store, limit: &PacedRow) -> ClockView {
     let answer = look(store, limit).await;
     ClockView::Steady {
         generation: answer.generation,
@@ -120,7 +120,7 @@ async fn steady(store: &Store, limit: &PacedLimit) -> ClockView {
     }
 }
 
-async fn reach(store: &Store, limit: &PacedLimit, time: StoreTime) {
+async fn reach(store: &Store, limit: &PacedRow, time: StoreTime) {
     let wait = async {
         while now(store, limit).await < time {
             tokio::time::sleep(Duration::from_millis(1)).await;
@@ -130,7 +130,7 @@ async fn reach(store: &Store, limit: &PacedLimit, time: StoreTime) {
 }
 
 /// Asks as a replica does, turn after turn, until slots are granted.
-async fn lease(store: &Store, limit: &PacedLimit, want: u64) -> Grant {
+async fn lease(store: &Store, limit: &PacedRow, want: u64) -> Grant {
     let asking = async {
         let mut turn = None;
         loop {
@@ -151,7 +151,7 @@ async fn lease(store: &Store, limit: &PacedLimit, want: u64) -> Grant {
     within(BOUND, "a grant", asking).await
 }
 
-fn slots(limit: &PacedLimit, grant: &Grant) -> Vec<u64> {
+fn slots(limit: &PacedRow, grant: &Grant) -> Vec<u64> {
     (0..u64::from(grant.count.get()))
         .map(|i| grant.slot(&limit.pace, i).as_micros())
         .collect()

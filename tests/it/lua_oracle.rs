@@ -15,7 +15,7 @@ use crate::support::redis::RedisServer;
 use crate::support::wait::eventually;
 use sluiced_core::rate::{Cost, MAX_UNITS, MAX_WINDOW, Rate};
 use sluiced_core::schedule::{Ask, ClockView, Pace};
-use sluiced_ports::store::{PacedLimit, Store as _};
+use sluiced_ports::store::{PacedRow, Store as _};
 use sluiced_settings::text::Length;
 use sluiced_store::redis::{RedisOptions, RedisStore};
 use tokio::runtime::Runtime;
@@ -56,7 +56,7 @@ fn world() -> &'static World {
     })
 }
 
-fn paces() -> [PacedLimit; 4] {
+fn paces() -> [PacedRow; 4] {
     let second = Duration::from_secs(1);
     let ms = Duration::from_millis;
     let extreme = |units, window, horizon| (units, window, ms(5), horizon);
@@ -72,7 +72,7 @@ fn paces() -> [PacedLimit; 4] {
         // One of them for messages that take up to three units.
         let dearest = if units == 7 { 3 } else { 1 };
         let pace = pace.with_costs_up_to(Cost::new(NonZeroU32::new(dearest).unwrap()));
-        PacedLimit::new("provider", pace)
+        PacedRow::new("provider", pace)
     })
 }
 

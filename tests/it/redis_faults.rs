@@ -10,7 +10,7 @@ use sluiced_core::schedule::{Ask, ClockView, Grant, LeaseAnswer, Pace, Turn};
 use sluiced_core::time::StoreTime;
 use sluiced_ports::connect::Link;
 use sluiced_ports::limits::LimitStore as _;
-use sluiced_ports::store::{PacedLimit, Store, StoreError};
+use sluiced_ports::store::{PacedRow, Store, StoreError};
 use sluiced_settings::text::Length;
 use sluiced_store::redis::{RedisOptions, RedisStore};
 use tokio::sync::watch;
@@ -39,8 +39,8 @@ async fn connect(server: &RedisServer) -> (RedisStore, watch::Receiver<Link>) {
     (store, link)
 }
 
-fn limit() -> PacedLimit {
-    PacedLimit::new(
+fn limit() -> PacedRow {
+    PacedRow::new(
         "provider",
         Pace::new(
             "400/1s".parse().unwrap(),
@@ -78,7 +78,7 @@ fn steady(want: u64, clock: &LeaseAnswer) -> Ask {
 }
 
 /// Asks until slots are granted, also after errors. Returns whether the schedule was guarded.
-async fn lease(store: &RedisStore, limit: &PacedLimit) -> (Grant, bool) {
+async fn lease(store: &RedisStore, limit: &PacedRow) -> (Grant, bool) {
     let asking = async {
         let mut guarded = false;
         loop {
@@ -98,12 +98,12 @@ async fn lease(store: &RedisStore, limit: &PacedLimit) -> (Grant, bool) {
     within(BOUND, "a grant", asking).await
 }
 
-fn end(limit: &PacedLimit, grant: &Grant) -> StoreTime {
+fn end(limit: &PacedRow, grant: &Grant) -> StoreTime {
     grant.slot(&limit.pace, u64::from(grant.count.get()) - 1)
 }
 
 /// The next grant after a loss starts behind the last one, and the store knew that it must.
-async fn goes_on_behind(store: &RedisStore, limit: &PacedLimit, last: &Grant) {
+async fn goes_on_behind(store: &RedisStore, limit: &PacedRow, last: &Grant) {
     let (grant, guarded) = lease(store, limit).await;
     assert!(guarded, "a loss must be noticed");
     let distance = limit.pace.headroom() + limit.pace.interval();

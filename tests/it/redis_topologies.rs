@@ -16,7 +16,7 @@ use crate::support::wait::{eventually, within};
 use secrecy::SecretString;
 use sluiced_core::schedule::{Ask, ClockView, Grant, LeaseAnswer, Pace};
 use sluiced_ports::connect::Link;
-use sluiced_ports::store::{PacedLimit, Store, StoreError};
+use sluiced_ports::store::{PacedRow, Store, StoreError};
 use sluiced_settings::text::Length;
 use sluiced_settings::types::{Redis, RedisMode, Settings};
 use sluiced_store::redis::{RedisOptions, RedisStore};
@@ -90,8 +90,8 @@ async fn down(options: &RedisOptions) -> String {
     }
 }
 
-fn limit(name: &str) -> PacedLimit {
-    PacedLimit::new(
+fn limit(name: &str) -> PacedRow {
+    PacedRow::new(
         name,
         Pace::new(
             "400/1s".parse().unwrap(),
@@ -103,7 +103,7 @@ fn limit(name: &str) -> PacedLimit {
 
 async fn ask(
     store: &RedisStore,
-    limit: &PacedLimit,
+    limit: &PacedRow,
     want: u64,
     clock_view: ClockView,
 ) -> Result<LeaseAnswer, StoreError> {
@@ -120,7 +120,7 @@ async fn ask(
 /// Reads the clock and asks for slots. Returns whether the schedule started behind its guard.
 async fn try_lease(
     store: &RedisStore,
-    limit: &PacedLimit,
+    limit: &PacedRow,
 ) -> Result<(Option<Grant>, bool), StoreError> {
     let clock = ask(store, limit, 0, ClockView::Young).await?;
     let clock_view = ClockView::Steady {
@@ -132,7 +132,7 @@ async fn try_lease(
 }
 
 /// Asks until slots are granted, also after errors. Returns whether the schedule was guarded.
-async fn lease(store: &RedisStore, limit: &PacedLimit) -> (Grant, bool) {
+async fn lease(store: &RedisStore, limit: &PacedRow) -> (Grant, bool) {
     let asking = async {
         let mut guarded = false;
         loop {
@@ -147,7 +147,7 @@ async fn lease(store: &RedisStore, limit: &PacedLimit) -> (Grant, bool) {
     within(BOUND, "a grant", asking).await
 }
 
-fn slots(limit: &PacedLimit, grant: &Grant) -> Vec<u64> {
+fn slots(limit: &PacedRow, grant: &Grant) -> Vec<u64> {
     (0..u64::from(grant.count.get()))
         .map(|i| grant.slot(&limit.pace, i).as_micros())
         .collect()
@@ -155,7 +155,7 @@ fn slots(limit: &PacedLimit, grant: &Grant) -> Vec<u64> {
 
 /// No window holds more than the limit, whichever replica was granted the slots and by whichever server:
 /// all of them show the time of this machine.
-fn nothing_over(limit: &PacedLimit, mut slots: Vec<u64>) {
+fn nothing_over(limit: &PacedRow, mut slots: Vec<u64>) {
     slots.sort_unstable();
     let units = usize::try_from(limit.pace.units()).unwrap();
     let before = slots.len();
@@ -197,7 +197,7 @@ impl Progress {
 /// must be seen here.
 async fn hauls(
     stores: [&RedisStore; 2],
-    limit: &PacedLimit,
+    limit: &PacedRow,
     done: impl AsyncFnOnce(&Progress),
 ) -> Haul {
     let progress = Progress::default();

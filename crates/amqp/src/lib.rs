@@ -17,7 +17,7 @@ use std::fmt;
 use std::time::Duration;
 
 use sluiced_core::backoff::Backoff;
-use sluiced_ports::queue::Part;
+use sluiced_ports::queue::QueuePart;
 
 /// Between attempts to reach a broker, or to have a copy confirmed. However long it was away, everything
 /// works again within three seconds: one attempt in two seconds is no load for a broker.
@@ -46,17 +46,17 @@ pub trait QueueEvents: Send + Sync + fmt::Debug {
     }
 
     /// So many messages of a route are at the broker, in this part.
-    fn counted(&self, route: &str, part: Part, count: u64) {
+    fn counted(&self, route: &str, part: QueuePart, count: u64) {
         let _ = (route, part, count);
     }
 
     /// So many messages are gone from a queue of ours that was deleted, purged or cut by a policy.
-    fn vanished(&self, route: &str, part: Part, count: u64) {
+    fn vanished(&self, route: &str, part: QueuePart, count: u64) {
         let _ = (route, part, count);
     }
 
     /// A queue of a route is gone, with messages or without.
-    fn gone(&self, route: &str, part: Part) {
+    fn gone(&self, route: &str, part: QueuePart) {
         let _ = (route, part);
     }
 

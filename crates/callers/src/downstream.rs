@@ -23,7 +23,7 @@ use sluiced_ports::downstream::{
 use sluiced_ports::message::Message;
 
 /// Answers the requests of one listener.
-pub(crate) struct Answering {
+pub(crate) struct CallersDownstream {
     pub(crate) permits: Arc<Permits>,
     pub(crate) clock: Clock,
     /// How long a permit counts that its caller does not end. `None`: there is nothing that it could count in.
@@ -31,21 +31,21 @@ pub(crate) struct Answering {
     pub(crate) meters: Arc<CallersMeters>,
 }
 
-struct Answer {
+struct CallerCall {
     permits: Arc<Permits>,
     id: PermitId,
     counts: Option<Duration>,
     meters: Arc<CallersMeters>,
 }
 
-impl Downstream for Answering {
+impl Downstream for CallersDownstream {
     fn prepare(&self, message: &Message, _: Facts<'_>) -> Result<Box<dyn Call>, Undecodable> {
         let id = message.id().unwrap_or_default().parse();
         let id = id.map_err(|_| Undecodable {
             what: "message_id".to_owned(),
             why: "is no id of a permit".to_owned(),
         })?;
-        Ok(Box::new(Answer {
+        Ok(Box::new(CallerCall {
             permits: Arc::clone(&self.permits),
             id,
             counts: self.counts,
@@ -66,7 +66,7 @@ impl Downstream for Answering {
     }
 }
 
-impl Call for Answer {
+impl Call for CallerCall {
     fn send(self: Box<Self>, leave_by: LeaveBy) -> BoxFuture<'static, Result<Judgement, NotSent>> {
         async move {
             let Self {
@@ -112,8 +112,8 @@ fn went(end: End) -> Judgement {
     }
 }
 
-impl fmt::Debug for Answering {
+impl fmt::Debug for CallersDownstream {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Answering").finish_non_exhaustive()
+        f.debug_struct("CallersDownstream").finish_non_exhaustive()
     }
 }

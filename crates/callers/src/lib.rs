@@ -49,17 +49,17 @@ pub use request::{AskedLimit, NamesKey};
 pub use tls::{Identity, IdentityError};
 
 use connections::Connections;
-use downstream::Answering;
+use downstream::CallersDownstream;
 use meters::CallersMeters;
 use permits::{PermitId, Permits};
-use request::Offer;
-use service::{Desk, router};
+use request::AskableLimits;
+use service::{ServiceState, router};
 use sluiced_core::gate::Tap;
 use sluiced_ports::clock::Clock;
 use sluiced_ports::connect::{Link, Secret};
 use sluiced_ports::downstream::Downstream;
 use sluiced_ports::queue::{
-    Delivery, Leftover, ServeChannels, Settlement, Sink, Subscription, time_to_close,
+    Delivery, Leftover, ServeChannels, Settlement, SettlementSender, Subscription, time_to_close,
 };
 use token::Token;
 
@@ -112,7 +112,7 @@ pub fn start(
 ) -> Callers {
     let permits = Permits::new(options.use_within);
     let meters = Arc::new(CallersMeters::new(&options.route));
-    let downstream = Arc::new(Answering {
+    let downstream = Arc::new(CallersDownstream {
         permits: Arc::clone(&permits),
         clock,
         counts: options.counts,
@@ -147,7 +147,7 @@ impl Settling {
 struct Ways {
     deliveries: mpsc::UnboundedSender<Delivery>,
     tap: watch::Receiver<Tap>,
-    sink: Sink,
+    sink: SettlementSender,
 }
 
 /// What requests are answered by.
@@ -158,10 +158,10 @@ fn desk(
     meters: &Arc<CallersMeters>,
     ways: Ways,
     is_at_address: bool,
-) -> Desk {
+) -> ServiceState {
     let waiting = usize::from(options.max_waiting.max(1));
-    Desk {
-        offer: Offer {
+    ServiceState {
+        offer: AskableLimits {
             limits: options.limits,
             max_wait: options.max_wait,
         },
@@ -200,7 +200,7 @@ async fn serve(
         leftover,
         ..
     } = channels;
-    let (sink, mut settlements) = Sink::new();
+    let (sink, mut settlements) = SettlementSender::new();
     let (identity, connections) = (options.identity.clone(), options.connections);
     let ways = Ways {
         deliveries,

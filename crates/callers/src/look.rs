@@ -43,7 +43,7 @@ impl KeyedLimits {
     pub(crate) fn too_dear(&self, takes: &[Takes]) -> Option<String> {
         takes.iter().find_map(|one| {
             let limit = self.limits.iter().find(|limit| *limit.name == *one.limit)?;
-            let most = limit.policy().rule.most();
+            let most = limit.policy().rule.max_cost();
             let cost = u64::from(one.cost.get());
             (cost > most).then(|| one.dearer_than(most))
         })

@@ -11,11 +11,11 @@ use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
 
-use sluiced_core::headroom::{Spread, Way};
+use sluiced_core::headroom::{LatencySamples, Spread};
 use sluiced_core::time::Mono;
 use sluiced_ports::downstream::LeaveBy;
 use sluiced_ports::lock;
-use sluiced_ports::queue::{Sink, Verdict};
+use sluiced_ports::queue::{SettlementSender, Verdict};
 
 /// No more permits of a listener count at a time: each takes a kilobyte or two.
 const MOST_OPEN: usize = 50_000;
@@ -52,16 +52,16 @@ impl FromStr for PermitId {
 
 /// What a request that waits hears.
 #[derive(Debug)]
-pub(crate) enum Heard {
+pub(crate) enum WaitOutcome {
     /// Its turn has come.
-    Turn(Turn),
+    TurnOffer(TurnOffer),
     /// It has none: this became of it.
     Settled(Verdict),
 }
 
 /// A turn. The request answers `goes` if its caller is there and it is not too late; dropped, nothing was taken.
 #[derive(Debug)]
-pub(crate) struct Turn {
+pub(crate) struct TurnOffer {
     pub(crate) leave_by: LeaveBy,
     pub(crate) goes: oneshot::Sender<()>,
 }
@@ -78,11 +78,11 @@ pub(crate) enum End {
 /// The permits of one listener.
 #[derive(Debug)]
 pub(crate) struct Permits {
-    waiting: Mutex<HashMap<PermitId, mpsc::UnboundedSender<Heard>>>,
+    waiting: Mutex<HashMap<PermitId, mpsc::UnboundedSender<WaitOutcome>>>,
     open: Mutex<HashMap<PermitId, oneshot::Sender<End>>>,
     given: Mutex<Given>,
     /// How long after their permits callers made their calls, as they report it.
-    used: Mutex<Way>,
+    used: Mutex<LatencySamples>,
     /// What is kept for that in any case.
     use_within: Duration,
 }
@@ -99,7 +99,7 @@ impl Permits {
     }
 
     /// A request waits, until the value is dropped.
-    pub(crate) fn wait(self: &Arc<Self>, session: Sink) -> Waiting {
+    pub(crate) fn wait(self: &Arc<Self>, session: SettlementSender) -> Waiting {
         let (sender, heard) = mpsc::unbounded_channel();
         let id = PermitId(rand::random());
         lock(&self.waiting).insert(id, sender);
@@ -116,7 +116,7 @@ impl Permits {
     pub(crate) fn settled(&self, id: PermitId, verdict: Verdict) {
         if let Some(to) = lock(&self.waiting).get(&id) {
             // It may have gone meanwhile.
-            to.send(Heard::Settled(verdict)).ok();
+            to.send(WaitOutcome::Settled(verdict)).ok();
         }
     }
 
@@ -124,7 +124,9 @@ impl Permits {
     pub(crate) async fn turn_of(&self, id: PermitId, leave_by: LeaveBy) -> bool {
         let (goes, answered) = oneshot::channel();
         let told = match lock(&self.waiting).get(&id) {
-            Some(to) => to.send(Heard::Turn(Turn { leave_by, goes })).is_ok(),
+            Some(to) => to
+                .send(WaitOutcome::TurnOffer(TurnOffer { leave_by, goes }))
+                .is_ok(),
             None => false,
         };
         told && answered.await.is_ok()
@@ -165,7 +167,7 @@ impl Permits {
         if !self.is_first_word(id) {
             return None;
         }
-        lock(&self.used).saw(took.min(most), now);
+        lock(&self.used).record(took.min(most), now);
         (took > most).then_some(most)
     }
 
@@ -214,15 +216,15 @@ impl Given {
 pub(crate) struct Waiting {
     permits: Arc<Permits>,
     pub(crate) id: PermitId,
-    pub(crate) heard: mpsc::UnboundedReceiver<Heard>,
+    pub(crate) heard: mpsc::UnboundedReceiver<WaitOutcome>,
     /// Of its delivery.
-    pub(crate) session: Sink,
+    pub(crate) session: SettlementSender,
     goes: bool,
 }
 
 impl Waiting {
     /// Its caller takes the turn. Returns whether it is still its own.
-    pub(crate) fn goes(mut self, turn: Turn) -> bool {
+    pub(crate) fn goes(mut self, turn: TurnOffer) -> bool {
         self.goes = turn.goes.send(()).is_ok();
         if self.goes {
             lock(&self.permits.given).add(self.id);
@@ -245,11 +247,11 @@ mod tests {
     use super::*;
     use sluiced_ports::clock::Clock;
 
-    fn permits_of() -> (Arc<Permits>, Sink, LeaveBy) {
+    fn permits_of() -> (Arc<Permits>, SettlementSender, LeaveBy) {
         let leave_by = LeaveBy::any_time(Clock::start());
         (
             Permits::new(Duration::from_millis(5)),
-            Sink::new().0,
+            SettlementSender::new().0,
             leave_by,
         )
     }
@@ -277,7 +279,7 @@ mod tests {
         let id = waits.id;
         let turn = permits.turn_of(id, leave_by);
         let takes = async {
-            let Some(Heard::Turn(turn)) = waits.heard.recv().await else {
+            let Some(WaitOutcome::TurnOffer(turn)) = waits.heard.recv().await else {
                 panic!("a turn");
             };
             waits.goes(turn)

@@ -51,7 +51,7 @@ pub enum NamesKey {
 
 /// What every request of a listener may ask for.
 #[derive(Clone, Debug)]
-pub(crate) struct Offer {
+pub(crate) struct AskableLimits {
     pub(crate) limits: Vec<AskedLimit>,
     pub(crate) max_wait: Duration,
 }
@@ -146,7 +146,7 @@ fn tenant(written: Option<&str>) -> Result<&str, WrongRequest> {
     }
 }
 
-impl Offer {
+impl AskableLimits {
     /// Reads a request; an empty one asks for nothing special.
     pub(crate) fn read(&self, text: &[u8]) -> Result<Asked, WrongRequest> {
         let mut written = Written::read(text)?;
@@ -285,14 +285,14 @@ mod tests {
     use super::*;
     use serde_json::{Value, json};
 
-    fn offer() -> Offer {
+    fn offer() -> AskableLimits {
         let limit = |name: &str, key, cost| AskedLimit {
             name: name.to_owned(),
             key,
             cost: NonZeroU32::new(cost).expect("a cost"),
             most: NonZeroU32::new(8),
         };
-        Offer {
+        AskableLimits {
             limits: vec![
                 limit("provider", NamesKey::Never, 1),
                 limit("sender", NamesKey::Always, 3),

@@ -28,9 +28,9 @@ use tracing::warn;
 
 use super::look::KeyedLimits;
 use super::meters::CallersMeters;
-use super::permits::{End, Heard, PermitId, Permits, Waiting};
+use super::permits::{End, PermitId, Permits, WaitOutcome, Waiting};
 use super::reply;
-use super::request::Offer;
+use super::request::AskableLimits;
 use super::token::Token;
 use sluiced_core::gate::Tap;
 use sluiced_core::rate::Span;
@@ -38,7 +38,7 @@ use sluiced_core::time::Mono;
 use sluiced_ports::clock::Clock;
 use sluiced_ports::connect::Link;
 use sluiced_ports::dial::find;
-use sluiced_ports::queue::{Delivery, Sink, Verdict};
+use sluiced_ports::queue::{Delivery, SettlementSender, Verdict};
 use sluiced_telemetry::LogLimit;
 
 /// The largest request.
@@ -59,9 +59,9 @@ const UNDECIDED: &str = "nothing was decided within the wait: this replica start
 
 /// What the requests of one listener need.
 #[derive(Debug)]
-pub(crate) struct Desk {
+pub(crate) struct ServiceState {
     pub(crate) route: Arc<str>,
-    pub(crate) offer: Offer,
+    pub(crate) offer: AskableLimits,
     pub(crate) keyed: KeyedLimits,
     pub(crate) permits: Arc<Permits>,
     /// One for each request that may wait.
@@ -72,7 +72,7 @@ pub(crate) struct Desk {
     /// Opened once, when the limits can be asked. What closes it later changes nothing: a request waits for its own time,
     /// and is answered at its end.
     pub(crate) tap: watch::Receiver<Tap>,
-    pub(crate) sink: Sink,
+    pub(crate) sink: SettlementSender,
     pub(crate) is_open: AtomicBool,
     pub(crate) store: watch::Receiver<Link>,
     pub(crate) clock: Clock,
@@ -84,7 +84,7 @@ pub(crate) struct Desk {
 }
 
 /// All requests that are answered; anything else is 404 or 405.
-pub(crate) fn router(desk: Arc<Desk>) -> Router {
+pub(crate) fn router(desk: Arc<ServiceState>) -> Router {
     Router::new()
         .route("/v1/permits", post(ask))
         .route("/v1/permits/{id}", delete(end))
@@ -106,7 +106,7 @@ enum Mode {
 }
 
 async fn ask(
-    State(desk): State<Arc<Desk>>,
+    State(desk): State<Arc<ServiceState>>,
     Query(asking): Query<Asking>,
     request: Request<Body>,
 ) -> Response {
@@ -119,7 +119,7 @@ async fn ask(
     response
 }
 
-impl Desk {
+impl ServiceState {
     async fn answered(&self, looks: bool, request: Request<Body>, came: Mono) -> Response {
         let (head, body) = request.into_parts();
         if !self.may_ask(&head.headers) {
@@ -184,7 +184,7 @@ struct Ending {
 }
 
 async fn end(
-    State(desk): State<Arc<Desk>>,
+    State(desk): State<Arc<ServiceState>>,
     Path(id): Path<String>,
     Query(ending): Query<Ending>,
     headers: HeaderMap,
@@ -213,7 +213,7 @@ async fn end(
     reply::ended(desk.permits.end(id, End::Unused))
 }
 
-impl Desk {
+impl ServiceState {
     /// With a token, those that carry it. Without one, over an address, those that name it as such: any page in a
     /// browser could have another name lead there (DNS rebinding).
     fn may_ask(&self, headers: &HeaderMap) -> bool {
@@ -320,7 +320,7 @@ impl Desk {
                 () = sleep_until(end) => None,
             };
             match heard {
-                Some(Heard::Turn(turn)) => {
+                Some(WaitOutcome::TurnOffer(turn)) => {
                     // How long it waited counts up to here at most, so that a pause between these lines is in what its
                     // caller measures.
                     let waited = self.clock.now().since(came);
@@ -335,7 +335,7 @@ impl Desk {
                         false => reply::unavailable("this replica stops"),
                     };
                 }
-                Some(Heard::Settled(verdict)) if self.is_told(&verdict) => {
+                Some(WaitOutcome::Settled(verdict)) if self.is_told(&verdict) => {
                     return reply::settled(&verdict, wait);
                 }
                 None if self.is_able() => return reply::others_first(wait),

@@ -6,7 +6,7 @@
 //!
 //! So they are decided here, all at once. [`CallEnd`] is what is known: the answer as it was read, what the message has
 //! been through, and the rules of its route. [`follow`] tells the breaker (`gate`) and the judge of refusals
-//! (`refusals`), and returns the list of what follows, [`Follows`]. The caller carries the list out and decides nothing.
+//! (`refusals`), and returns the list of what follows, [`AfterCall`]. The caller carries the list out and decides nothing.
 //! What the answer says in numbers is in `figures`.
 //!
 //! The rules:
@@ -26,10 +26,10 @@ mod tries;
 use std::time::Duration;
 
 pub use self::call_end::{AnswerStatus, CallEnd, CallRules, OnceRule, Shows, Throttles};
-pub use self::follows::{Cause, ClaimsEnd, Follows, KeysFollow, Next, NextWait};
+pub use self::follows::{AfterCall, Cause, ClaimsEnd, KeyChanges, Next, NextWait};
 pub use self::tries::Tries;
 
-use super::breaker::Sign;
+use super::breaker::Evidence;
 use super::gate::{Away, Gate};
 use super::judge::{DeadReason, Outcome};
 use super::refusals::{Refusal, Refusals, Scope};
@@ -57,25 +57,25 @@ enum Consequence {
 }
 
 /// Decides what follows from a call. `opening`: from a time on, when its route, or another route of its queue, may send.
-pub fn follow(
+pub fn decide(
     call: &CallEnd<'_>,
     gate: &mut Gate,
     refusals: &mut Refusals,
     opening: impl Fn(StoreTime) -> StoreTime,
-) -> Follows {
+) -> AfterCall {
     let ended = gate.ended(call.sign(), call.now.local);
     // Where a message may be called only once, a call that may have arrived is not repeated.
     let is_repeatable = call.rules.max_attempts > 1 || !call.maybe_delivered;
     let away = ended.away.filter(|_| is_repeatable);
-    let nothing = KeysFollow::Pass(Vec::new());
+    let nothing = KeyChanges::Pass(Vec::new());
     let (consequence, keys) = match call.outcome {
         Outcome::Accepted if call.rules.shows == Shows::Nothing => {
             let pass = refusals.unseen(call.keys, call.began);
-            (Consequence::Done, KeysFollow::Pass(pass))
+            (Consequence::Done, KeyChanges::Pass(pass))
         }
         Outcome::Accepted => {
             let pass = refusals.accepted(call.keys, call.now.local);
-            (Consequence::Done, KeysFollow::Pass(pass))
+            (Consequence::Done, KeyChanges::Pass(pass))
         }
         Outcome::Throttled { wait } => call.throttled(wait, refusals),
         Outcome::Held { wait } => call.refused(wait, Scope::Message, refusals),
@@ -94,7 +94,7 @@ pub fn follow(
     let consequence = call
         .ends(consequence)
         .map_or(consequence, Consequence::Dead);
-    Follows {
+    AfterCall {
         next: call.next(consequence, opening),
         tries: call.tried(consequence),
         claims: call.claims(consequence),
@@ -107,7 +107,7 @@ pub fn follow(
         report: ended.report,
         is_reason: ended.failed,
         downstream: gate.downstream_state(),
-        gate_turns: ended.turns,
+        gate_may_change: ended.gate_may_change,
         used: call.used.iter().map(|said| said.follows(call)).collect(),
         quotas: call.quotas.iter().map(|said| said.follows(call)).collect(),
     }
@@ -115,16 +115,16 @@ pub fn follow(
 
 impl CallEnd<'_> {
     /// What it shows about the downstream. A permanent outcome is about the message.
-    const fn sign(&self) -> Sign {
+    const fn sign(&self) -> Evidence {
         match (self.outcome, self.reply) {
-            (Outcome::Transient { .. }, Err(_)) => Sign::Away,
+            (Outcome::Transient { .. }, Err(_)) => Evidence::Away,
             (Outcome::Transient { .. }, Ok(status)) if status.is_about_us && !self.is_anew() => {
-                Sign::Away
+                Evidence::Away
             }
-            (Outcome::Transient { .. }, Ok(_)) | (_, Err(_)) => Sign::Unclear,
-            (Outcome::Accepted, Ok(_)) => Sign::Accepted,
-            (Outcome::Permanent, Ok(_)) => Sign::Rejected,
-            (Outcome::Throttled { .. } | Outcome::Held { .. }, Ok(_)) => Sign::Alive,
+            (Outcome::Transient { .. }, Ok(_)) | (_, Err(_)) => Evidence::Unclear,
+            (Outcome::Accepted, Ok(_)) => Evidence::Accepted,
+            (Outcome::Permanent, Ok(_)) => Evidence::Rejected,
+            (Outcome::Throttled { .. } | Outcome::Held { .. }, Ok(_)) => Evidence::Alive,
         }
     }
 
@@ -147,7 +147,7 @@ impl CallEnd<'_> {
     }
 
     /// The downstream asked to wait. What its answer names is believed.
-    fn throttled(&self, wait: Duration, refusals: &mut Refusals) -> (Consequence, KeysFollow) {
+    fn throttled(&self, wait: Duration, refusals: &mut Refusals) -> (Consequence, KeyChanges) {
         let mut refused = Vec::new();
         let consequence = match self.throttles {
             Throttles::Unsaid => {
@@ -170,7 +170,7 @@ impl CallEnd<'_> {
             }
         };
         let behind = None;
-        (consequence, KeysFollow::Refused { behind, refused })
+        (consequence, KeyChanges::Refused { behind, refused })
     }
 
     /// The downstream asked to wait. The other calls show what that is about.
@@ -179,7 +179,7 @@ impl CallEnd<'_> {
         wait: Duration,
         scope: Scope,
         refusals: &mut Refusals,
-    ) -> (Consequence, KeysFollow) {
+    ) -> (Consequence, KeyChanges) {
         let refused_for = self.tries.refused_for(self.now.store);
         let refusal = Refusal {
             message: self.message,
@@ -198,7 +198,7 @@ impl CallEnd<'_> {
         };
         // After the freeze the next call is for another key.
         let has_others = ruling.is_about_all && !self.keys.is_empty();
-        let keys = KeysFollow::Refused {
+        let keys = KeyChanges::Refused {
             behind: has_others.then(|| self.now.local + wait + self.interval),
             refused: ruling.keys,
         };

@@ -53,7 +53,7 @@ pub struct BreakerRule {
 
 /// What one call shows about the downstream, whatever it means for the message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sign {
+pub enum Evidence {
     /// It took the message.
     Accepted,
     /// It refused this message for good.
@@ -185,34 +185,36 @@ impl Breaker {
     }
 
     /// A call ended. Returns what must be reported to the store.
-    pub fn observe(&mut self, sign: Sign, now: Mono) -> Option<BreakerReport> {
+    pub fn observe(&mut self, sign: Evidence, now: Mono) -> Option<BreakerReport> {
         match sign {
-            Sign::Accepted => self.rejected = 0,
-            Sign::Rejected => self.rejected = self.rejected.saturating_add(1),
-            Sign::Alive | Sign::Away | Sign::Unclear => {}
+            Evidence::Accepted => self.rejected = 0,
+            Evidence::Rejected => self.rejected = self.rejected.saturating_add(1),
+            Evidence::Alive | Evidence::Away | Evidence::Unclear => {}
         }
         let refuses_all = self.rejections().is_some();
         match (self.state, sign) {
             (
                 BreakerState::Probing { .. } | BreakerState::Closed | BreakerState::Ramp(_),
-                Sign::Rejected,
+                Evidence::Rejected,
             ) if refuses_all => self.fails(now),
-            (BreakerState::Probing { until, .. }, Sign::Rejected) => {
+            (BreakerState::Probing { until, .. }, Evidence::Rejected) => {
                 self.state = BreakerState::Probe(until);
                 None
             }
-            (BreakerState::Probing { .. }, Sign::Accepted | Sign::Alive) => self.passes(now),
-            (BreakerState::Probing { .. }, Sign::Away) => self.fails(now),
-            (BreakerState::Probing { .. }, Sign::Unclear) => {
+            (BreakerState::Probing { .. }, Evidence::Accepted | Evidence::Alive) => {
+                self.passes(now)
+            }
+            (BreakerState::Probing { .. }, Evidence::Away) => self.fails(now),
+            (BreakerState::Probing { .. }, Evidence::Unclear) => {
                 self.state = BreakerState::Open(now);
                 None
             }
             // These are calls that were under way when it opened.
             (BreakerState::Open(_) | BreakerState::Asking(_) | BreakerState::Probe(_), _)
-            | (_, Sign::Unclear) => None,
+            | (_, Evidence::Unclear) => None,
             (
                 BreakerState::Closed | BreakerState::Ramp(_),
-                Sign::Accepted | Sign::Rejected | Sign::Alive,
+                Evidence::Accepted | Evidence::Rejected | Evidence::Alive,
             ) => {
                 self.in_a_row = 0;
                 if let BreakerState::Ramp(at_once) = self.state {
@@ -225,7 +227,7 @@ impl Breaker {
                 }
                 None
             }
-            (BreakerState::Closed | BreakerState::Ramp(_), Sign::Away) => {
+            (BreakerState::Closed | BreakerState::Ramp(_), Evidence::Away) => {
                 self.in_a_row = self.in_a_row.saturating_add(1);
                 let failures = self.rule.failures;
                 let opens = failures.is_some_and(|most| self.in_a_row >= most.get());

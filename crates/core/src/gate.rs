@@ -6,7 +6,7 @@
 //! in memory, the route stops consuming (its *tap* closes), and the other routes of the limit go on.
 //!
 //! [`Gate`] collects the reasons. [`Sends`] is what follows for messages: `pipeline::pacer` looks at it before it
-//! takes a message from its scheduler. [`Gate::turn_tap`] decides from that, and from the availability of the paced limit,
+//! takes a message from its scheduler. [`Gate::decide_tap`] decides from that, and from the availability of the paced limit,
 //! whether the route consumes. At an opening not all messages wake at once: the tap opens a moment before, and the
 //! schedule of the limit paces them.
 
@@ -15,12 +15,12 @@ mod tap;
 
 use std::time::Duration;
 
-use super::breaker::{AwayFor, Breaker, BreakerReport, BreakerRule, BreakerStatus, Sign};
+use super::breaker::{AwayFor, Breaker, BreakerReport, BreakerRule, BreakerStatus, Evidence};
 use super::hours::{OpeningHours, Stretch};
 use super::time::{Mono, StoreTime};
 
 pub use sends::{GateChange, Sends, Shut};
-pub use tap::{Tap, TapRule, TapTurn, WhenDenied};
+pub use tap::{Tap, TapDecision, TapRule, WhenDenied};
 
 /// The local clock may drift from the store's: a change of the hours is computed again after this.
 const LOOK_AGAIN: Duration = Duration::from_secs(10);
@@ -38,7 +38,7 @@ pub struct CallEnded {
     /// The call failed because the downstream is away: the failure says nothing about its message.
     pub away: Option<Away>,
     /// The gate may have changed.
-    pub turns: bool,
+    pub gate_may_change: bool,
     /// The call opened the breaker, or kept it open.
     pub failed: bool,
 }
@@ -76,7 +76,7 @@ pub struct Gate {
     /// Until when a keyed limit that is for all messages is not asked.
     spent_until: Option<Mono>,
     /// Until when it grants no more, according to its answer.
-    refused_until: Option<Mono>,
+    no_grants_until: Option<Mono>,
     sends: Sends,
     /// When to review it; `None`: at once.
     look: Option<Mono>,
@@ -98,7 +98,7 @@ impl Gate {
             paused_until: None,
             closed_until: None,
             spent_until: None,
-            refused_until: None,
+            no_grants_until: None,
             sends,
             look: None,
             tap: Tap::Closed,
@@ -139,9 +139,9 @@ impl Gate {
     /// that it granted are sent: if their units were returned, they would be granted again at the opening,
     /// and the next message denied as now. Until then a held message asks every [`ASKED_AGAIN`], and the tap
     /// stays closed until one passes.
-    pub fn spend(&mut self, until: Mono, now: Mono) {
+    pub fn limit_used_up(&mut self, until: Mono, now: Mono) {
         self.spent_until = self.spent_until.max(Some(until.min(now + ASKED_AGAIN)));
-        self.refused_until = self.refused_until.max(Some(until));
+        self.no_grants_until = self.no_grants_until.max(Some(until));
         self.look = None;
     }
 
@@ -153,14 +153,14 @@ impl Gate {
 
     /// What the keyed limits said no longer counts.
     pub fn reopen(&mut self) {
-        (self.closed_until, self.spent_until, self.refused_until) = (None, None, None);
+        (self.closed_until, self.spent_until, self.no_grants_until) = (None, None, None);
         self.look = None;
     }
 
     /// A call was started. Returns whether it is the probe.
     pub fn sent(&mut self, now: Mono) -> bool {
         if self.spent_until.is_none_or(|asked| asked <= now) {
-            self.refused_until = None;
+            self.no_grants_until = None;
         }
         let Some(breaker) = self.breaker.as_mut().filter(|own| !own.is_closed()) else {
             return false;
@@ -183,7 +183,7 @@ impl Gate {
     }
 
     /// A call ended, with this sign of the downstream.
-    pub fn ended(&mut self, sign: Sign, now: Mono) -> CallEnded {
+    pub fn ended(&mut self, sign: Evidence, now: Mono) -> CallEnded {
         let Some(breaker) = &mut self.breaker else {
             return CallEnded::default();
         };
@@ -195,14 +195,14 @@ impl Gate {
         let away = breaker.is_open().then_some(Away {
             behind_others: was_probing.then_some(behind),
         });
-        let turns = !(was_closed && breaker.is_closed());
-        if turns {
+        let gate_may_change = !(was_closed && breaker.is_closed());
+        if gate_may_change {
             self.look = None;
         }
         CallEnded {
             report,
             away,
-            turns,
+            gate_may_change,
             failed,
         }
     }

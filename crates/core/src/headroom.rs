@@ -3,7 +3,7 @@
 //! A limit holds at the downstream as long as no call arrives there later than a headroom after it was
 //! allowed, beyond the shortest time of the way. A part of that may pass before the call leaves (`late`), the
 //! rest is for the variation of the way (`way`). A configured headroom is divided three to one. With
-//! `headroom = "auto"` both parts follow what the replicas measure: [`Follow`].
+//! `headroom = "auto"` both parts follow what the replicas measure: [`AutoHeadroom`].
 //!
 //! Each replica decides by itself, from the current headroom, which all of them see. A new headroom is an
 //! update of the policy; if several replicas make one at the same time, one succeeds. A part rises at once
@@ -20,7 +20,7 @@
 //! downstream varies.
 //!
 //! A replica makes its first handshakes before its first call, and raises the headroom first if it needs more
-//! ([`Follow::first`]).
+//! ([`AutoHeadroom::first`]).
 
 mod lateness;
 mod way;
@@ -30,7 +30,7 @@ use std::time::Duration;
 use super::time::{Mono, micros};
 
 pub use lateness::Lateness;
-pub use way::{Spread, TooThin, Way, is_refused, unseen};
+pub use way::{LatencySamples, Spread, TooThin, is_refused, unseen};
 
 /// This part of a configured headroom is for the way.
 pub const WAY_PART: u32 = 4;
@@ -118,7 +118,7 @@ pub struct Measured {
 
 /// What a replica knows of a headroom that follows what is measured.
 #[derive(Clone, Copy, Debug)]
-pub struct Follow {
+pub struct AutoHeadroom {
     current: Headroom,
     changed: Mono,
     /// How long nothing must have changed before it falls.
@@ -127,7 +127,7 @@ pub struct Follow {
     asked: Option<Mono>,
 }
 
-impl Follow {
+impl AutoHeadroom {
     /// Starts at a headroom that is the current one since `now`.
     #[must_use]
     pub const fn new(current: Headroom, now: Mono) -> Self {

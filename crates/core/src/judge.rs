@@ -128,14 +128,14 @@ pub enum Found {
 
 /// What an answer says of when to come back.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Waits {
+pub struct AskedWait {
     /// It asks for this wait, whatever its status.
     pub asked: Option<Duration>,
     /// A reset that says nothing of what is left: it counts only where the answer means "not now".
     pub reset: Option<Duration>,
 }
 
-impl Waits {
+impl AskedWait {
     /// For an answer that means "not now".
     fn longest_known(self) -> Option<Duration> {
         self.asked.or(self.reset)
@@ -220,13 +220,13 @@ impl<E: Listed> Judge<E> {
     #[must_use]
     pub fn silence(&self, silence: Silence) -> Outcome {
         let meaning = self.listed_silence(silence);
-        self.judged(meaning.unwrap_or(Meaning::Transient), Waits::default())
+        self.judged(meaning.unwrap_or(Meaning::Transient), AskedWait::default())
             .outcome
     }
 
     /// What follows from the meaning of an answer and its waits, which count up to `max_throttle_wait`.
     #[must_use]
-    pub fn judged(&self, meaning: Meaning, waits: Waits) -> Judged {
+    pub fn judged(&self, meaning: Meaning, waits: AskedWait) -> Judged {
         let waited = match meaning {
             Meaning::Accepted | Meaning::Permanent => None,
             Meaning::Transient => waits.asked,

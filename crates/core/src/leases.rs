@@ -46,7 +46,7 @@ pub enum Availability {
     /// Slots are leased or can be asked for at once.
     Open,
     /// No slot before this time.
-    Until(Mono, Wait),
+    Until(Mono, WaitReason),
     /// Since this time the store has not answered, or has had a policy that this replica does not know (`None`:
     /// nothing can be asked for yet).
     OutOfReach(Option<Mono>),
@@ -55,17 +55,19 @@ pub enum Availability {
 impl Availability {
     /// Until when the limit is frozen or paused, if it is.
     #[must_use]
-    pub const fn shut(self) -> Option<(Mono, Wait)> {
+    pub const fn shut(self) -> Option<(Mono, WaitReason)> {
         match self {
-            Self::Until(until, why @ (Wait::Frozen | Wait::Paused)) => Some((until, why)),
-            Self::Until(_, Wait::Turn) | Self::Open | Self::OutOfReach(_) => None,
+            Self::Until(until, why @ (WaitReason::Frozen | WaitReason::Paused)) => {
+                Some((until, why))
+            }
+            Self::Until(_, WaitReason::Turn) | Self::Open | Self::OutOfReach(_) => None,
         }
     }
 }
 
 /// Why there is no slot yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wait {
+pub enum WaitReason {
     /// Other replicas have their turn first.
     Turn,
     /// The downstream asked for it.
@@ -348,9 +350,9 @@ impl LeaseHolder {
         {
             let is_paused = self.paused_until >= self.shut_until;
             let why = if is_paused {
-                Wait::Paused
+                WaitReason::Paused
             } else {
-                Wait::Frozen
+                WaitReason::Frozen
             };
             return Availability::Until(end, why);
         }
@@ -361,14 +363,14 @@ impl LeaseHolder {
             return Availability::OutOfReach(Some(since));
         }
         match self.turn.and_then(|turn| self.clock.to_mono(turn.at)) {
-            Some(turn) if turn > now => Availability::Until(turn, Wait::Turn),
+            Some(turn) if turn > now => Availability::Until(turn, WaitReason::Turn),
             _ => Availability::Open,
         }
     }
 
     /// Drops all leases.
-    pub fn surrender(&mut self) {
-        self.slots.surrender();
+    pub fn drop_leases(&mut self) {
+        self.slots.drop_leases();
     }
 }
 

@@ -33,7 +33,7 @@ use std::time::Duration;
 use crate::rate::Cost;
 use crate::time::{StoreTime, micros};
 
-pub use owed::{Owed, charge, forgive, most_plausible};
+pub use owed::{Owed, add_debt, forgive, most_plausible};
 pub use rule::{Left, Line, Rule, State, Taken};
 
 #[cfg(test)]
@@ -133,7 +133,7 @@ pub(super) trait Kind {
     type Taken;
 
     /// The largest cost that can ever fit.
-    fn most(&self) -> u64;
+    fn max_cost(&self) -> u64;
     /// The state as it counts at `now`, and whether it lay ahead of now.
     fn settled(&self, taken: &Self::Taken, now: u64) -> (Self::Taken, bool);
     /// Whether `cost`, which is at most [`Kind::most`], fits.

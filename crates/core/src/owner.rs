@@ -35,7 +35,7 @@ pub const FORM: u32 = 1;
 
 /// What the replicas of a fleet use.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Claim {
+pub struct NameClaim {
     /// The form of the states that the replica reads and writes: [`FORM`] of its version.
     pub form: u32,
     /// The names of the fleet, the one to show first. They have no control characters.
@@ -46,13 +46,13 @@ pub struct Claim {
 
 /// The claim of a replica, as the store keeps it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Claimed {
+pub struct StoredNameClaim {
     /// When it was made last.
     pub at: StoreTime,
-    pub claim: Claim,
+    pub claim: NameClaim,
 }
 
-impl Claim {
+impl NameClaim {
     /// The name of the fleet that is shown.
     #[must_use]
     pub fn shown(&self) -> &str {
@@ -81,23 +81,27 @@ pub struct Foreign {
 
 /// `replica` claims. Returns what is refused, in order; if nothing is, the claim is in `all` afterwards.
 pub fn claim(
-    all: &mut BTreeMap<String, Claimed>,
+    all: &mut BTreeMap<String, StoredNameClaim>,
     replica: &str,
-    claim: &Claim,
+    claim: &NameClaim,
     now: StoreTime,
 ) -> Vec<Foreign> {
     all.retain(|_, claimed| ago(claimed, now) <= KEPT);
     let foreign = foreign(all, claim, now);
     if foreign.is_empty() {
         let claim = claim.clone();
-        all.insert(replica.to_owned(), Claimed { at: now, claim });
+        all.insert(replica.to_owned(), StoredNameClaim { at: now, claim });
     }
     foreign
 }
 
 /// What of `claim` would be refused.
 #[must_use]
-pub fn foreign(all: &BTreeMap<String, Claimed>, claim: &Claim, now: StoreTime) -> Vec<Foreign> {
+pub fn foreign(
+    all: &BTreeMap<String, StoredNameClaim>,
+    claim: &NameClaim,
+    now: StoreTime,
+) -> Vec<Foreign> {
     let others = all.iter().filter(|(_, other)| ago(other, now) <= KEPT);
     let refused = others.flat_map(|(replica, other)| {
         let same_form = other.claim.form == claim.form;
@@ -121,7 +125,7 @@ pub fn foreign(all: &BTreeMap<String, Claimed>, claim: &Claim, now: StoreTime) -
 }
 
 /// The store's clock may have gone back.
-fn ago(claimed: &Claimed, now: StoreTime) -> Duration {
+fn ago(claimed: &StoredNameClaim, now: StoreTime) -> Duration {
     now.since(claimed.at).max(claimed.at.since(now))
 }
 

@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 use std::ops::Add;
 use std::time::Duration;
 
-use super::leases::{Availability, Head, LeaseHolder, LeaseTally, Slot, Wait};
+use super::leases::{Availability, Head, LeaseHolder, LeaseTally, Slot, WaitReason};
 use super::policy::PolicyVersion;
 use super::rate::Cost;
 use super::schedule::{Ask, Freeze, LeaseAnswer, Pace};
@@ -91,7 +91,7 @@ impl Pacing {
         if let Some(holder) = rows.holder_mut(row) {
             holder.take();
         }
-        rows.charge(slot, cost)
+        rows.keep_slot_for(slot, cost)
     }
 
     /// Keeps that slot for a message of several slots that cannot be sent yet.
@@ -342,7 +342,7 @@ impl Pacing {
             Self::Free { frozen_until } => frozen_until
                 .filter(|until| *until > now)
                 .map_or(Availability::Open, |until| {
-                    Availability::Until(until, Wait::Frozen)
+                    Availability::Until(until, WaitReason::Frozen)
                 }),
         }
     }
@@ -386,10 +386,10 @@ impl Pacing {
     }
 
     /// Drops the leases.
-    pub fn surrender(&mut self) {
+    pub fn drop_leases(&mut self) {
         if let Self::Paced(rows) = self {
             rows.taken.clear();
-            rows.holders_mut().for_each(LeaseHolder::surrender);
+            rows.holders_mut().for_each(LeaseHolder::drop_leases);
         }
     }
 }

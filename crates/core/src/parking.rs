@@ -52,9 +52,9 @@ const MESSAGE: u64 = 1_000_000;
 
 /// One of the parked queues beside the work queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Space(u8);
+pub struct ParkedQueue(u8);
 
-impl Space {
+impl ParkedQueue {
     /// How many there are. More: fewer tenants share one; each is one more queue to consume.
     const COUNT: u8 = 8;
 

@@ -50,7 +50,7 @@ use self::batch::Due;
 use self::key_queues::KeyQueues;
 use self::ready::Ready;
 use super::leases::{Head, LeaseHolder, Slot};
-use super::limits::once::Ended;
+use super::limits::once::NotCalled;
 use super::pacing::{Pacing, Row};
 use super::rate::Cost;
 use super::schedule::Ask;
@@ -78,7 +78,7 @@ pub enum Action<T> {
     /// It costs more than the `most` that its limit number `by` can ever let pass.
     Never { item: T, by: usize, most: u64 },
     /// It is not called, because of its `once` limit number `by`.
-    Ended { item: T, by: usize, how: Ended },
+    NotCalled { item: T, by: usize, how: NotCalled },
     /// A keyed limit grants nothing to this route before `until`.
     Close { route: usize, until: Mono },
     /// Nothing to do before this time (`None`: before something is reported).
@@ -184,13 +184,13 @@ impl<T: Queued> Scheduler<T> {
 
     /// A message that was taken in its turn waits for a key.
     fn join(&mut self, key: KeyId, item: T) {
-        self.forgive(&item);
+        self.return_turn(&item);
         self.key_queues.join(key, item);
     }
 
     /// A message that was taken was not sent, and is gone or waits for a key.
-    fn forgive(&mut self, item: &T) {
-        self.ready.forgive(item, self.key_queues.open_keys());
+    fn return_turn(&mut self, item: &T) {
+        self.ready.return_turn(item, self.key_queues.open_keys());
     }
 
     /// The key that a message has to wait for in memory, if any.
@@ -327,7 +327,7 @@ impl<T: Queued> Scheduler<T> {
     /// the order counts as not known, and a lease is for any message.
     fn costs_ahead(&self, now: Mono) -> Vec<u64> {
         let pace = self.pacing.holder(Row::Main).map(LeaseHolder::pace);
-        let Some(pace) = pace.filter(|pace| pace.least() > 1) else {
+        let Some(pace) = pace.filter(|pace| pace.max_cost() > 1) else {
             return Vec::new();
         };
         let is_new = |sent: Mono| now.since(sent) <= pace.horizon() * 2;

@@ -49,7 +49,7 @@ pub fn moves(own: Standing, others: &[Standing], home: Option<usize>) -> Option<
 
 /// The standby that takes a message that just came to a late route: one that holds less than the route.
 #[must_use]
-pub fn helper(own: Standing, others: &[Standing]) -> Option<usize> {
+pub fn standby_to_help(own: Standing, others: &[Standing]) -> Option<usize> {
     let helps = |other: &Standing| other.is_standby && other.sends && other.held < own.held;
     let is_helped = own.is_late && !own.is_standby;
     others.iter().position(helps).filter(|_| is_helped)
@@ -121,14 +121,14 @@ mod tests {
 
     #[test]
     fn a_route_that_is_late_is_helped_by_its_standby_with_half_of_what_comes() {
-        assert_eq!(helper(LATE, &[SENDS, STANDBY]), Some(1));
-        assert_eq!(helper(SENDS, &[STANDBY]), None);
+        assert_eq!(standby_to_help(LATE, &[SENDS, STANDBY]), Some(1));
+        assert_eq!(standby_to_help(SENDS, &[STANDBY]), None);
         let full = Standing {
             held: LATE.held,
             ..STANDBY
         };
-        assert_eq!(helper(LATE, &[full]), None, "as many as the route");
-        assert_eq!(helper(LATE, &[SHUT_STANDBY]), None);
+        assert_eq!(standby_to_help(LATE, &[full]), None, "as many as the route");
+        assert_eq!(standby_to_help(LATE, &[SHUT_STANDBY]), None);
     }
 
     /// While no route changes, a message that moved stays where it is.

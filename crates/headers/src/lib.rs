@@ -5,10 +5,10 @@
 //! not for an hour. So there is one parser for all of it, which takes what is in use, bounds nothing and guesses nothing:
 //! what cannot be read is `None`.
 //!
-//! **Public API**: [`waits`] reads when to come back from all headers of an answer. [`quota`] reads what is left, in a
-//! [`Format`](quota::Format) that a configuration names; [`pairs`] has the headers of such formats. [`date`] is the date of
-//! the answer itself, and [`decimal`] splits a number at its point. Headers are asked for by their names in lower case; a
-//! point in time is compared with `now`.
+//! **Public API**: [`waits`] reads when to come back from all headers of an answer. [`quota`] reads what is left, in
+//! a [`Format`](quota::Format) that a configuration names; [`pairs`] has the headers of such formats. [`date`] is the
+//! date of the answer itself, and [`decimal`] splits a number at its point. Headers are asked for by their names in
+//! lower case; a point in time is compared with `now`.
 //!
 //! **May know**: `core` (its values). No I/O, no clock. Known by `http`, and by `settings` and `template` below it.
 

@@ -19,7 +19,7 @@ use std::time::{Duration, SystemTime};
 use super::moment::{self, Moment, date};
 use super::pairs::{self, Pair};
 use super::quota;
-use sluiced_core::judge::Waits;
+use sluiced_core::judge::AskedWait;
 
 /// The value of a header by its name in lower case. Several headers of one name are one value, with commas between.
 pub type Headers<'a> = &'a dyn Fn(&str) -> Option<&'a str>;
@@ -65,13 +65,13 @@ const QUOTAS: [Pair; 12] = [
 ///
 /// `asked` has the first two kinds, and `reset` the third.
 #[must_use]
-pub fn waits(headers: Headers<'_>, said: Option<&str>, now: SystemTime) -> Waits {
+pub fn waits(headers: Headers<'_>, said: Option<&str>, now: SystemTime) -> AskedWait {
     let now = headers("date").and_then(date).unwrap_or(now);
     let asked = some(said.and_then(|text| since(text, now)))
         .or_else(|| after(headers, now))
         .or_else(|| rate_limit(headers, Some(0)))
         .or_else(|| resets(headers, now, Some(0)));
-    Waits {
+    AskedWait {
         asked,
         reset: rate_limit(headers, None).or_else(|| resets(headers, now, None)),
     }

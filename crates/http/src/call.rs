@@ -25,7 +25,7 @@ use super::credentials::auth::RotatingAuth;
 use super::credentials::secrets::{Edition, NamedSecrets};
 use super::credentials::sign::Signed;
 use super::credentials::tokens::{Given, Permitted, Tokens};
-use super::transport::{Heard, Transport, Unheard};
+use super::transport::{HttpAnswer, NoAnswer, Transport};
 use sluiced_core::judge::Silence;
 use sluiced_ports::clock::Clock;
 use sluiced_ports::downstream::{Call, Judgement, LeaveBy, NotSent};
@@ -119,7 +119,7 @@ impl Client {
         }
         let heard = self.transport.call(request, leave_by, began, self.timeout);
         match heard.await {
-            Ok(Heard { answer, rests }) => {
+            Ok(HttpAnswer { answer, rests }) => {
                 lock(&self.refused).ended();
                 let received = self.answers.receive(answer, began + self.timeout).await;
                 if let Some((writing, rest)) = rests {
@@ -131,18 +131,18 @@ impl Client {
                 judgement.renewed = judgement.refuses_credentials() && renewed;
                 Ok(judgement)
             }
-            Err(Unheard::TooLate { waited }) => {
+            Err(NoAnswer::TooLate { waited }) => {
                 let Some(waited) = waited else {
                     return Err(NotSent::TooLate);
                 };
                 self.lost_slot(waited);
                 Err(NotSent::NotReady)
             }
-            Err(Unheard::Refused(detail)) => {
+            Err(NoAnswer::Refused(detail)) => {
                 let goes_on = lock(&self.refused).happened(self.clock.now());
                 Ok(self.answers.refused(detail, goes_on))
             }
-            Err(Unheard::Silent(silence, failure)) => Ok(self.answers.silent(silence, failure)),
+            Err(NoAnswer::Silent(silence, failure)) => Ok(self.answers.silent(silence, failure)),
         }
     }
 

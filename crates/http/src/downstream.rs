@@ -33,7 +33,9 @@ use super::transport::Transport;
 use sluiced_core::judge::Silence;
 use sluiced_ports::clock::Clock;
 use sluiced_ports::connect::Secret;
-use sluiced_ports::dial::{Credentials, Misconfigured, tls, way, way_through};
+use sluiced_ports::dial::{
+    Credentials, Misconfigured, timed_handshake, timed_handshake_through, tls,
+};
 use sluiced_ports::downstream::{Call, Downstream, Facts, Handshake, Judgement, Undecodable};
 use sluiced_ports::message::Message;
 use sluiced_settings::types::{Auth, Http, HttpVersion};
@@ -262,11 +264,11 @@ impl Downstream for HttpDownstream {
             let origin = self.origin()?;
             let (host, port) = place(origin)?;
             let Some(proxy) = self.proxy.as_ref().and_then(|proxy| proxy.of(origin)) else {
-                return way(host, port, bound).await;
+                return timed_handshake(host, port, bound).await;
             };
             let request = proxy.request(host, port);
             let (host, port) = place(&proxy.place)?;
-            way_through(host, port, request, bound).await
+            timed_handshake_through(host, port, request, bound).await
         })
     }
 }

@@ -32,7 +32,7 @@ use super::answers::failure::Failure;
 use super::connections::connect::WarmConnector;
 use super::connections::gate::Writing;
 use super::connections::lifetime::Lifetimes;
-use super::transport::{AnswerBody, Heard, Unheard};
+use super::transport::{AnswerBody, HttpAnswer, NoAnswer};
 use sluiced_core::judge::Silence;
 use sluiced_ports::dial::find;
 use sluiced_ports::downstream::{LeaveBy, NotSent};
@@ -83,7 +83,7 @@ impl Http1 {
         leave_by: LeaveBy,
         began: Instant,
         within: Duration,
-    ) -> Result<Heard, Unheard> {
+    ) -> Result<HttpAnswer, NoAnswer> {
         let mut request = request.map(Full::new);
         let mut writing = Writing::new(leave_by, capture_connection(&mut request));
         let mut calling = self.client.request(request);
@@ -96,19 +96,19 @@ impl Http1 {
             Ok(Ok(answer)) => {
                 writing.answered();
                 let rest = self.lifetimes.rest(answer.headers());
-                Ok(Heard {
+                Ok(HttpAnswer {
                     answer: answer.map(AnswerBody::Left),
                     rests: Some((writing, rest)),
                 })
             }
-            Ok(Err(error)) if find::<NotSent>(&error).is_some() => Err(Unheard::TooLate {
+            Ok(Err(error)) if find::<NotSent>(&error).is_some() => Err(NoAnswer::TooLate {
                 waited: writing.opened_in(),
             }),
             Ok(Err(error)) => {
                 let failure = Failure::of(&error, writing.maybe_begun());
-                Err(Unheard::Silent(Silence::Connection, failure))
+                Err(NoAnswer::Silent(Silence::Connection, failure))
             }
-            Err(_) => Err(Unheard::late(writing.maybe_begun(), within)),
+            Err(_) => Err(NoAnswer::late(writing.maybe_begun(), within)),
         }
     }
 }

@@ -6,7 +6,7 @@
 //!
 //! **May it have been taken?** From the first byte of its head on. Before that it certainly was not, and a call whose
 //! connection ends before that begins again on another one. It was not either where the downstream says so
-//! ([`Unheard::Refused`]): it refuses the stream (REFUSED_STREAM, section 8.7), or it ends the connection and names a
+//! ([`NoAnswer::Refused`]): it refuses the stream (REFUSED_STREAM, section 8.7), or it ends the connection and names a
 //! last stream below (GOAWAY, section 6.8). All other errors leave it open.
 //!
 //! A call that takes too long resets its stream (CANCEL). The connection goes on with the others.
@@ -38,7 +38,7 @@ use super::answers::failure::Failure;
 use super::connections::egress::Egress;
 use super::connections::lifetime::{Lifetimes, later};
 use super::connections::places::Places;
-use super::transport::{AnswerBody, Heard, Unheard};
+use super::transport::{AnswerBody, HttpAnswer, NoAnswer};
 use sluiced_core::judge::Silence;
 use sluiced_ports::clock::Clock;
 use sluiced_ports::downstream::LeaveBy;
@@ -103,7 +103,7 @@ impl Http2 {
         leave_by: LeaveBy,
         began: Instant,
         within: Duration,
-    ) -> Result<Heard, Unheard> {
+    ) -> Result<HttpAnswer, NoAnswer> {
         let (deadline, last) = (began + within, later(leave_by.left()));
         let pool = self.pool(request.uri());
         let (Some(pool), Some(written)) = (pool, Written::of(request)) else {
@@ -113,22 +113,22 @@ impl Http2 {
             let stream = begin(&pool, &written, leave_by, last, deadline);
             let stream = stream.await.map_err(|why| match why {
                 Some(why) => why,
-                None => Unheard::late(false, within),
+                None => NoAnswer::late(false, within),
             })?;
             match heard(stream, last, deadline).await {
                 Some(Ok(heard)) => return Ok(heard),
-                Some(Err(Lost::Late)) => return Err(Unheard::TooLate { waited: None }),
+                Some(Err(Lost::Late)) => return Err(NoAnswer::TooLate { waited: None }),
                 Some(Err(Lost::Unwritten)) => {}
                 Some(Err(Lost::Failed(why))) => return Err(why),
-                None => return Err(Unheard::late(true, within)),
+                None => return Err(NoAnswer::late(true, within)),
             }
         }
     }
 }
 
-fn wrong() -> Unheard {
+fn wrong() -> NoAnswer {
     let failure = Failure::sure("the request cannot be written in HTTP/2");
-    Unheard::Silent(Silence::Connection, failure)
+    NoAnswer::Silent(Silence::Connection, failure)
 }
 
 /// Begins a call on a connection, or waits for one. The error: none came until its slot had passed, or why none will.
@@ -139,7 +139,7 @@ async fn begin(
     leave_by: LeaveBy,
     last: Instant,
     deadline: Instant,
-) -> Result<Stream, Option<Unheard>> {
+) -> Result<Stream, Option<NoAnswer>> {
     let (began, slack) = (Instant::now(), leave_by.left());
     let mut waiting = None;
     loop {
@@ -156,7 +156,7 @@ async fn begin(
                     Ok(Ok(())) => {}
                     Ok(Err(why)) => {
                         let failure = Failure::sure(why);
-                        return Err(Some(Unheard::Silent(Silence::Connection, failure)));
+                        return Err(Some(NoAnswer::Silent(Silence::Connection, failure)));
                     }
                     Err(_) if deadline <= last => return Err(None),
                     Err(_) => break,
@@ -167,7 +167,7 @@ async fn begin(
     let waited = began.elapsed();
     let is_long = waiting.is_some() && waited >= slack / 2;
     let waited = is_long.then_some(waited);
-    Err(Some(Unheard::TooLate { waited }))
+    Err(Some(NoAnswer::TooLate { waited }))
 }
 
 /// Why a call that began has no answer.
@@ -176,11 +176,15 @@ enum Lost {
     Late,
     /// Its connection ended before its head was written.
     Unwritten,
-    Failed(Unheard),
+    Failed(NoAnswer),
 }
 
 /// The head of its answer. `None`: its time is over.
-async fn heard(stream: Stream, last: Instant, deadline: Instant) -> Option<Result<Heard, Lost>> {
+async fn heard(
+    stream: Stream,
+    last: Instant,
+    deadline: Instant,
+) -> Option<Result<HttpAnswer, Lost>> {
     let Stream {
         mut answer,
         number,
@@ -207,7 +211,7 @@ async fn heard(stream: Stream, last: Instant, deadline: Instant) -> Option<Resul
             let length = answer.headers().get(CONTENT_LENGTH);
             let length = length.and_then(|length| length.to_str().ok()?.parse().ok());
             let body = |body| AnswerBody::Right(Received::new(body, length, rest, calling));
-            Ok(Heard {
+            Ok(HttpAnswer {
                 answer: answer.map(body),
                 rests: None,
             })
@@ -218,16 +222,16 @@ async fn heard(stream: Stream, last: Instant, deadline: Instant) -> Option<Resul
 }
 
 /// What an error means for a call whose head was written.
-fn unheard(error: &h2::Error) -> Unheard {
+fn unheard(error: &h2::Error) -> NoAnswer {
     let remote = error.reason().filter(|_| error.is_remote());
-    let unsure = |detail: String| Unheard::Silent(Silence::Connection, Failure::unsure(detail));
+    let unsure = |detail: String| NoAnswer::Silent(Silence::Connection, Failure::unsure(detail));
     match (remote, error.reason(), error.get_io()) {
         // Only calls above the last stream that it names have this error (section 6.8).
-        (Some(reason), ..) if error.is_go_away() => Unheard::Refused(format!(
+        (Some(reason), ..) if error.is_go_away() => NoAnswer::Refused(format!(
             "the downstream ended the connection before it looked at the call (GOAWAY, {reason:?})"
         )),
         (Some(Reason::REFUSED_STREAM), ..) => {
-            Unheard::Refused("the downstream refused the call unseen (REFUSED_STREAM)".to_owned())
+            NoAnswer::Refused("the downstream refused the call unseen (REFUSED_STREAM)".to_owned())
         }
         (Some(reason), ..) => unsure(format!("the downstream broke the call off ({reason:?})")),
         (None, Some(reason), _) => unsure(format!("the answer is not HTTP/2 ({reason:?})")),

@@ -25,7 +25,7 @@ pub(super) enum Transport {
 }
 
 /// An answer whose head is there.
-pub(super) struct Heard {
+pub(super) struct HttpAnswer {
     pub(super) answer: Response<AnswerBody>,
     /// Once the answer is read, its connection rests for so long.
     pub(super) rests: Option<(Writing, Duration)>,
@@ -35,7 +35,7 @@ pub(super) struct Heard {
 pub(super) type AnswerBody = Either<Incoming, Received>;
 
 /// Why there is no answer.
-pub(super) enum Unheard {
+pub(super) enum NoAnswer {
     /// Not a byte has left before the slot passed. With how long the call waited for a connection, if it was that.
     TooLate { waited: Option<Duration> },
     /// The downstream said that it did not look at the call.
@@ -69,7 +69,7 @@ impl Transport {
         leave_by: LeaveBy,
         began: Instant,
         within: Duration,
-    ) -> Result<Heard, Unheard> {
+    ) -> Result<HttpAnswer, NoAnswer> {
         match self {
             Self::One(http) => http.call(request, leave_by, began, within).await,
             // Twice as large as the other one, which would be as large with it.
@@ -78,7 +78,7 @@ impl Transport {
     }
 }
 
-impl Unheard {
+impl NoAnswer {
     /// No answer came in time.
     pub(super) fn late(begun: bool, within: Duration) -> Self {
         if begun {

@@ -26,8 +26,8 @@ use super::route::rules::OnDenied;
 use super::verdict::{self, dead, denied, later, too_dear, unfit};
 use sluiced_core::judge::DeadReason;
 use sluiced_core::limits::admission::Decision;
-use sluiced_core::limits::generation::Closing;
-use sluiced_core::limits::once::Ended;
+use sluiced_core::limits::generation::ClosedReason;
+use sluiced_core::limits::once::NotCalled;
 use sluiced_core::limits::{Fit, Lacks, Room, Ticket};
 use sluiced_core::rate::Span;
 use sluiced_core::scheduler::{Asked, Departure, Question, Scheduler};
@@ -172,15 +172,15 @@ impl Admission {
                 let opens = pacer.clock.now() + until.since(decided);
                 let name = &limit(by).name;
                 match why {
-                    Closing::Lost => self.waits.note(name, WaitsFor::Lost, opens),
-                    Closing::Paused => self.waits.note(name, WaitsFor::Pause, opens),
-                    Closing::Guard => {}
+                    ClosedReason::Lost => self.waits.note(name, WaitsFor::Lost, opens),
+                    ClosedReason::Paused => self.waits.note(name, WaitsFor::Pause, opens),
+                    ClosedReason::Guard => {}
                 }
                 self.log_closed(limit(by), until, why, pacer);
             }
             Decision::Granted { .. }
             | Decision::Never { .. }
-            | Decision::Ended { .. }
+            | Decision::NotCalled { .. }
             | Decision::NotAsked => {}
         }
     }
@@ -238,7 +238,7 @@ impl Admission {
         &mut self,
         limit: &KeyedLimit,
         until: StoreTime,
-        why: Closing,
+        why: ClosedReason,
         pacer: &PacerHandle,
     ) {
         if self.logged.insert(Arc::clone(&limit.name), until) == Some(until) {
@@ -246,11 +246,11 @@ impl Admission {
         }
         let (pacer, limit) = (&pacer.name, &limit.name);
         match why {
-            Closing::Lost => warn!(%pacer, %limit, until = format_args!("{until:.0}"),
+            ClosedReason::Lost => warn!(%pacer, %limit, until = format_args!("{until:.0}"),
                 "the store lost its state, or the kind of the limit was changed: the limit grants nothing until the units that were spent before no longer count, or for its lost_wait (`sluiced limits open` ends it)"),
-            Closing::Guard => info!(%pacer, %limit, until = format_args!("{until:.0}"),
+            ClosedReason::Guard => info!(%pacer, %limit, until = format_args!("{until:.0}"),
                 "the store is new or was restarted: nothing is granted while replicas report what they remember"),
-            Closing::Paused => {
+            ClosedReason::Paused => {
                 debug!(%pacer, %limit, until = format_args!("{until:.0}"), "the limit is paused")
             }
         }
@@ -263,9 +263,9 @@ const fn label(decision: &Decision) -> &'static str {
         Decision::Granted { .. } => "granted",
         Decision::Denied { .. } => "denied",
         Decision::Never { .. } => "never",
-        Decision::Ended { how, .. } => match how {
-            Ended::Done => "repeat",
-            Ended::Unknown => "unknown",
+        Decision::NotCalled { how, .. } => match how {
+            NotCalled::Done => "repeat",
+            NotCalled::Unknown => "unknown",
         },
         Decision::Outdated { .. } => "outdated",
         Decision::Closed { .. } => "closed",
@@ -301,7 +301,7 @@ pub(super) fn send_away(waiting: Waiting, departure: &Departure, now: Mono) {
         });
         let explained = verdict::DeniedHeaders {
             name: &limit.name,
-            limit: limit.policy().rule.most(),
+            limit: limit.policy().rule.max_cost(),
             room,
             retry_after: departure.until.since(decided),
             now: decided,
@@ -320,14 +320,14 @@ pub(super) fn settle_never(waiting: Waiting, by: usize, most: u64, now: StoreTim
 }
 
 /// It is not called: a message of its key was accepted before, or may have been and must not be sent twice.
-pub(super) fn settle_ended(waiting: Waiting, by: usize, how: Ended, now: StoreTime) {
+pub(super) fn settle_ended(waiting: Waiting, by: usize, how: NotCalled, now: StoreTime) {
     let job = waiting.job;
     match how {
-        Ended::Done => {
+        NotCalled::Done => {
             job.route.meters.repeats.increment(1);
             job.settle_because(Verdict::Done, Some(Why::Repeat));
         }
-        Ended::Unknown => {
+        NotCalled::Unknown => {
             let detail = format!(
                 "the replica that called it died or lost the store, so whether it was accepted is unknown (limits.{}.on_unknown)",
                 job.charges()[by].limit.name

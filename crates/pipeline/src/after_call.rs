@@ -1,6 +1,6 @@
 //! After a call: reads its answer, lets `core::after_call` decide what follows, and carries that out.
 //!
-//! Everything that is decided is in [`Follows`]: this file decides nothing. It tells the breaker, the keys and the
+//! Everything that is decided is in [`AfterCall`]: this file decides nothing. It tells the breaker, the keys and the
 //! limits, measures, and hands the message on: to its verdict, or back to the pacer for another call.
 
 use std::time::Duration;
@@ -9,7 +9,7 @@ use rand::RngExt as _;
 use tracing::warn;
 
 use sluiced_core::after_call::{
-    CallEnd, Cause, ClaimsEnd, Follows, KeysFollow, Next, NextWait, OnceRule, follow,
+    AfterCall, CallEnd, Cause, ClaimsEnd, KeyChanges, Next, NextWait, OnceRule, decide,
 };
 use sluiced_core::judge::{DeadReason, Outcome};
 use sluiced_core::leases::Slot;
@@ -82,19 +82,19 @@ impl AnsweredCall {
         }
         match follows.next {
             Next::Done => job.settle_with(Verdict::Done, judgement.answer.as_ref()),
-            Next::Dead(reason) => dies(job, reason, judgement, pacer),
+            Next::Dead(reason) => settle_dead(job, reason, judgement, pacer),
             Next::Again {
                 waits,
                 other_route_first,
             } => {
                 // Rare and large: it would make each call as large.
-                Box::pin(goes_on(job, unspent, waits, other_route_first, pacer)).await;
+                Box::pin(call_again(job, unspent, waits, other_route_first, pacer)).await;
             }
         }
     }
 
     /// Reads the answer, measures the call, and corrects the limits by the numbers in it. Returns what else follows.
-    fn read(&self, pacer: &PacerHandle) -> Follows {
+    fn read(&self, pacer: &PacerHandle) -> AfterCall {
         let now = pacer.now();
         let figures = Figures::read(&self.job, &self.judgement, &self.taken, now, pacer);
         let follows = self.decide(&figures, now, pacer);
@@ -110,7 +110,7 @@ impl AnsweredCall {
         follows
     }
 
-    fn decide(&self, figures: &Figures<'_>, now: Now, pacer: &PacerHandle) -> Follows {
+    fn decide(&self, figures: &Figures<'_>, now: Now, pacer: &PacerHandle) -> AfterCall {
         let (job, judgement) = (&self.job, &self.judgement);
         let call = CallEnd {
             now,
@@ -137,7 +137,7 @@ impl AnsweredCall {
         let opening = |at| job.opening(at);
         let mut refusals = lock(&pacer.refusals);
         let gate = &job.route.gate;
-        gate.with(|gate| follow(&call, gate, &mut refusals, opening))
+        gate.with(|gate| decide(&call, gate, &mut refusals, opening))
     }
 
     fn measure(&self, used: &[UnitsUsed<'_>], now: Now, pacer: &PacerHandle) {
@@ -192,11 +192,11 @@ fn cut(job: &Job, asked: Duration, pacer: &PacerHandle) {
 }
 
 /// Tells the pacer what the answer shows about the keys of the message.
-fn tell_keys(job: &Job, keys: KeysFollow, pacer: &PacerHandle) {
+fn tell_keys(job: &Job, keys: KeyChanges, pacer: &PacerHandle) {
     match keys {
-        KeysFollow::Pass(keys) if keys.is_empty() => {}
-        KeysFollow::Pass(keys) => pacer.send(ToPacer::Passes(keys)),
-        KeysFollow::Refused { behind, refused } => {
+        KeyChanges::Pass(keys) if keys.is_empty() => {}
+        KeyChanges::Pass(keys) => pacer.send(ToPacer::Passes(keys)),
+        KeyChanges::Refused { behind, refused } => {
             if let Some(until) = behind {
                 let keys = job.own_keys();
                 pacer.send(ToPacer::Behind { keys, until });
@@ -209,7 +209,7 @@ fn tell_keys(job: &Job, keys: KeysFollow, pacer: &PacerHandle) {
 }
 
 /// To the dead letters, with what was answered.
-fn dies(job: Box<Job>, reason: DeadReason, judgement: Judgement, pacer: &PacerHandle) {
+fn settle_dead(job: Box<Job>, reason: DeadReason, judgement: Judgement, pacer: &PacerHandle) {
     let now = pacer.store_time(pacer.clock.now());
     let mut detail = judgement.detail;
     if judgement.maybe_delivered && judgement.reply.is_err() {
@@ -224,7 +224,7 @@ fn dies(job: Box<Job>, reason: DeadReason, judgement: Judgement, pacer: &PacerHa
 }
 
 /// The message is called again: by another route of its queue that sends, if it may go `other_route_first`, or by this one.
-async fn goes_on(
+async fn call_again(
     job: Box<Job>,
     unspent: Permit,
     waits: NextWait,

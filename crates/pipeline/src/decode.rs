@@ -18,7 +18,7 @@ use sluiced_core::scheduler::Share;
 use sluiced_core::time::{Now, StoreTime};
 use sluiced_core::zone::Zone;
 use sluiced_ports::downstream::{Call, Facts};
-use sluiced_ports::limits::{Charge, Label, LimitKey, key_id, limit_key, message_key};
+use sluiced_ports::limits::{Charge, LimitInputs, LimitKey, key_id, limit_key, message_key};
 use sluiced_ports::message::{Message, header};
 use sluiced_ports::queue::{Delivery, Verdict};
 use sluiced_telemetry::LogLimit;
@@ -28,7 +28,7 @@ use super::history::{History, own_wait};
 use super::job::{Job, Takes, Times, Waiting};
 use super::route::holding::Held;
 use super::route::sharing::Moved;
-use super::route::{Counted, Route};
+use super::route::{Route, RouteLimit};
 use super::verdict::{dead, expired, later, parked, too_dear, unfit};
 
 static NO_PRIORITY: LogLimit = LogLimit::new(Duration::from_secs(10));
@@ -223,7 +223,7 @@ impl Reading<'_> {
         let takes = takes(route, &label);
         // `labels` knows the limits of the file; they may have been lowered since.
         for Charge { limit, cost, .. } in &takes.charges {
-            let most = limit.policy().rule.most();
+            let most = limit.policy().rule.max_cost();
             if u64::from(cost.get()) > most {
                 return Err(invalid(too_dear(&limit.name, most)));
             }
@@ -233,7 +233,7 @@ impl Reading<'_> {
 }
 
 /// What a message takes of the limits of its route.
-fn takes(route: &Route, label: &Label) -> Takes {
+fn takes(route: &Route, label: &LimitInputs) -> Takes {
     let counting = &route.counting;
     let priority = label.priority.as_ref().map(|made| match made {
         Ok(priority) => *priority,
@@ -254,8 +254,8 @@ fn takes(route: &Route, label: &Label) -> Takes {
     for (charge, limit) in label.charges.iter().zip(&counting.limits) {
         let Some(charge) = charge else { continue };
         match limit {
-            Counted::Paced => takes.slots = charge.cost,
-            Counted::Keyed { limit, of_queue } => {
+            RouteLimit::Paced => takes.slots = charge.cost,
+            RouteLimit::Keyed { limit, of_queue } => {
                 let queue = of_queue.then_some(route.rules.queue.as_str());
                 takes.charges.push(Charge {
                     limit: Arc::clone(limit),

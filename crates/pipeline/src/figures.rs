@@ -193,7 +193,9 @@ impl<'a> Figures<'a> {
     fn follow_quota(&self, limit: &str, then: QuotaThen) {
         match then {
             QuotaThen::Nothing => {}
-            QuotaThen::Freeze { left, length } => self.pacer.send(ToPacer::Spent { left, length }),
+            QuotaThen::Freeze { left, length } => {
+                self.pacer.send(ToPacer::QuotaLow { left, length })
+            }
             QuotaThen::Tighten { units, length } => {
                 if let Some(charge) = self.charge(limit) {
                     self.correct(charge, Corrected::Left { units, length });

@@ -17,7 +17,7 @@ use sluiced_core::time::{ClockMap, Mono, Now, StoreTime};
 use sluiced_ports::clock::Clock;
 use sluiced_ports::limits::{Correction, Granted};
 use sluiced_ports::lock;
-use sluiced_ports::store::PacedLimit;
+use sluiced_ports::store::PacedRow;
 use sluiced_telemetry::LogLimit;
 
 use super::job::Waiting;
@@ -31,7 +31,7 @@ static KEY_REFUSED: LogLimit = LogLimit::new(Duration::from_secs(10));
 
 /// What a stopped pacer left.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Stopped {
+pub(super) struct PacerLeftover {
     /// Calls that were still under way.
     pub(super) abandoned: u64,
     /// Messages that went back unsent.
@@ -58,7 +58,7 @@ pub(super) enum ToPacer {
     /// The downstream accepts these keys again.
     Passes(Vec<KeyId>),
     /// The downstream says that only so many units are left, and for how long: the limit must be frozen.
-    Spent { left: u64, length: Duration },
+    QuotaLow { left: u64, length: Duration },
     /// The store has frozen the limit.
     Frozen(Row, Freeze),
     /// The current policy of the paced limit, or another version of the same.
@@ -75,7 +75,7 @@ pub(super) enum ToPacer {
     Warmed,
     Stop {
         deadline: Mono,
-        done: oneshot::Sender<Stopped>,
+        done: oneshot::Sender<PacerLeftover>,
     },
 }
 
@@ -137,7 +137,7 @@ impl PacerHandle {
     }
 
     /// Stops sending at once, waits up to `grace` for calls under way, and ends the pacer's thread.
-    pub(super) async fn stop(self, grace: Duration) -> Stopped {
+    pub(super) async fn stop(self, grace: Duration) -> PacerLeftover {
         let (done, stopped) = oneshot::channel();
         self.send(ToPacer::Stop {
             deadline: self.clock.now() + grace,
@@ -177,7 +177,7 @@ impl PacerHandle {
     }
 
     /// The paced limit that counts the slots of a row.
-    fn limit(&self, row: Row) -> Option<PacedLimit> {
+    fn limit(&self, row: Row) -> Option<PacedRow> {
         lock(self.rows.as_ref()?).limit(row).cloned()
     }
 

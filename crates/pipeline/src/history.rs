@@ -169,7 +169,7 @@ pub(super) fn own_wait(message: &Message, now: StoreTime) -> Duration {
 mod tests {
     use super::*;
     use crate::verdict::{back, later, parked};
-    use sluiced_core::parking::Space;
+    use sluiced_core::parking::ParkedQueue;
     use sluiced_core::scheduler::Share;
     use sluiced_ports::queue::Verdict;
 
@@ -268,7 +268,7 @@ mod tests {
         let Verdict::Parked { space, headers } = parked(share, &before, NOW) else {
             panic!("it parks");
         };
-        assert_eq!(space, Space::of(13));
+        assert_eq!(space, ParkedQueue::of(13));
         let headers = headers.into_iter();
         message
             .headers

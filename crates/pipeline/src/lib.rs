@@ -70,7 +70,7 @@ pub use policies::owner::{Owned, Owner, Ownership};
 pub use policies::pause::Pauses;
 pub use policies::{KeyedPolicy, PolicySpec};
 pub use route::rules::{AnswerRules, OnDenied, Priority, RouteRules, Tenants, WhenUnsendable};
-pub use route::{Counted, Counting, RouteSpec};
+pub use route::{RouteLimit, RouteLimits, RouteSpec};
 
 use sluiced_core::schedule::Pace;
 use sluiced_ports::limits::LimitStore;
@@ -101,7 +101,7 @@ pub struct StartError {
 
 /// What was left when the pipeline was stopped.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Remains {
+pub struct PipelineLeftover {
     /// Calls that were still under way at the end of the grace: their messages go back to the
     /// queue and may be sent again.
     pub abandoned: u64,

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use sluiced_core::judge::DeadReason;
-use sluiced_ports::queue::Part;
+use sluiced_ports::queue::QueuePart;
 use sluiced_telemetry::metric::{Counter, Handle as _, gauge};
 use sluiced_telemetry::{MetricKind, labels, metrics};
 
@@ -34,8 +34,8 @@ pub const ANSWER_CLASSES: &[&str] = &[
     "connection",
     "unreadable",
 ];
-/// Values of the label `part`: where messages of a route stand (`ports::queue::Part`).
-pub const PARTS: &[&str] = &labels!(Part);
+/// Values of the label `part`: where messages of a route stand (`ports::queue::QueuePart`).
+pub const PARTS: &[&str] = &labels!(QueuePart);
 /// Values of the label `verdict` (`ports::queue::Verdict::label`).
 pub const VERDICTS: &[&str] = &["done", "dropped", "later", "parked", "given_back", "dead"];
 /// A result that was dropped, because no valid routing key could be made for it.
@@ -269,10 +269,10 @@ impl RouteMeters {
         self.implausible.increment(what, 1);
     }
 
-    /// So many messages are in a part of the route's queues (`Part::label`).
+    /// So many messages are in a part of the route's queues (`QueuePart::label`).
     pub fn stand(&self, part: &'static str, count: u64) {
         self.queue_messages.set(part, count as f64);
-        if part == Part::Ready.label() {
+        if part == QueuePart::Ready.label() {
             self.ready.store(count, Ordering::Relaxed);
         }
     }

@@ -58,7 +58,7 @@ use sluiced_telemetry::waits::{Waits, WaitsFor};
 
 use super::admit::{Admission, Keyed, settle_ended, settle_never};
 use super::alarm::Alarm;
-use super::handle::{PacerHandle, Stopped, ToPacer};
+use super::handle::{PacerHandle, PacerLeftover, ToPacer};
 use super::job::{Job, Waiting};
 use super::policies::adapting::Adapting;
 use super::progress::Watched;
@@ -83,7 +83,7 @@ enum Phase {
 
 struct Stopping {
     deadline: Mono,
-    done: oneshot::Sender<Stopped>,
+    done: oneshot::Sender<PacerLeftover>,
     given_back: u64,
 }
 
@@ -227,7 +227,7 @@ impl Pacer {
                     item.job.route.calls.passed_over();
                     settle_never(item, by, most, self.handle.store_time(now))
                 }
-                Action::Ended { item, by, how } => {
+                Action::NotCalled { item, by, how } => {
                     item.job.route.calls.passed_over();
                     settle_ended(item, by, how, self.handle.store_time(now));
                 }
@@ -346,7 +346,7 @@ impl Pacer {
 
     /// The report, and where to send it, once the pacer is stopping and either has nothing more to wait for or its
     /// deadline has passed.
-    fn finished(&mut self, now: Mono) -> Option<(oneshot::Sender<Stopped>, Stopped)> {
+    fn finished(&mut self, now: Mono) -> Option<(oneshot::Sender<PacerLeftover>, PacerLeftover)> {
         let calls = self.routes.iter().map(|route| route.calls.under_way());
         let under_way = calls.sum();
         // A message in any of them has a history, which must reach its queue.
@@ -362,7 +362,7 @@ impl Pacer {
                 return None;
             }
         };
-        let stopped = Stopped {
+        let stopped = PacerLeftover {
             abandoned: under_way,
             given_back: stopping.given_back,
         };

@@ -29,7 +29,7 @@ use super::policies::{CurrentPolicy, KeyedPolicy, PolicySpec, Watch};
 use super::policies::{owner, pause};
 use super::route::Route;
 use super::route::{sharing, way};
-use super::{PacerSpec, Remains, StartError, meters, policies, receive};
+use super::{PacerSpec, PipelineLeftover, StartError, meters, policies, receive};
 use sluiced_core::jitter::Jitter;
 use sluiced_core::leases::LeaseHolder;
 use sluiced_core::limits::generation::LostWait;
@@ -39,7 +39,7 @@ use sluiced_core::scheduler::{Questions, Scheduler};
 use sluiced_ports::clock::Clock;
 use sluiced_ports::limits::{Granted, LimitStore, Policy};
 use sluiced_ports::queue::Leftover;
-use sluiced_ports::store::PacedLimit;
+use sluiced_ports::store::PacedRow;
 use sluiced_telemetry::health::Health;
 use sluiced_telemetry::waits::Waits;
 
@@ -262,8 +262,8 @@ impl Pipeline {
     }
 
     /// Stops consuming, lets calls that were started finish within `grace`, gives the rest back.
-    pub async fn stop(mut self, grace: Duration) -> Remains {
-        let mut remains = Remains::default();
+    pub async fn stop(mut self, grace: Duration) -> PipelineLeftover {
+        let mut remains = PipelineLeftover::default();
         let pacers = self.pacers.drain(..);
         let stops: Vec<_> = pacers.map(|pacer| pacer.stop(grace)).collect();
         for stopped in futures::future::join_all(stops).await {
@@ -310,7 +310,7 @@ fn scheduler(
     let usable = limits().map(|limit| limit.usable()).min();
     let pacing = match rows {
         Some(rows) => {
-            let holder = |limit: &PacedLimit| LeaseHolder::new(limit.pace, jitter);
+            let holder = |limit: &PacedRow| LeaseHolder::new(limit.pace, jitter);
             Pacing::with_reserve(holder(&rows.main), rows.reserve.as_ref().map(holder))
         }
         None => Pacing::free(),

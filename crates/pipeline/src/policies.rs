@@ -101,7 +101,9 @@ impl Declares {
 
     /// The replica stops: its file counts no more.
     pub(super) async fn end(&self) {
-        let absent = self.store.absent(self.family, &self.limit, &self.replica);
+        let absent = self
+            .store
+            .withdraw_file(self.family, &self.limit, &self.replica);
         if let Err(error) = absent.await {
             debug!(limit = %self.limit, %error, "the store was not told that this replica leaves");
         }

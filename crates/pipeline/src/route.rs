@@ -37,7 +37,7 @@ use sluiced_ports::queue::Subscription;
 use sluiced_ports::store::Store;
 use sluiced_telemetry::health::{DOWNSTREAM, Health, MESSAGES};
 use sluiced_telemetry::waits::{ROUTE, WaitsFor};
-use sluiced_template::{RouteFigures, RouteLabels};
+use sluiced_template::{LimitTemplates, RouteFigures};
 
 use super::ends::Ends;
 use super::ends::journal::Journal;
@@ -59,7 +59,7 @@ pub struct RouteSpec {
     pub name: Arc<str>,
     pub rules: RouteRules,
     /// How its limits count messages.
-    pub counting: Counting,
+    pub counting: RouteLimits,
     pub downstream: Arc<dyn Downstream>,
     pub figures: RouteFigures,
     /// `None`: calls never stop because it is away.
@@ -74,17 +74,17 @@ pub struct RouteSpec {
 
 /// How the limits of a route count its messages.
 #[derive(Debug)]
-pub struct Counting {
+pub struct RouteLimits {
     /// Labels messages for `limits`, in their order.
-    pub(super) labels: RouteLabels,
-    pub(super) limits: Vec<Counted>,
+    pub(super) labels: LimitTemplates,
+    pub(super) limits: Vec<RouteLimit>,
     /// The keys of its limits that are for all messages.
     for_all: Vec<KeyId>,
 }
 
 /// A limit that counts a message.
 #[derive(Clone, Debug)]
-pub enum Counted {
+pub enum RouteLimit {
     /// By slots.
     Paced,
     Keyed {
@@ -94,10 +94,10 @@ pub enum Counted {
     },
 }
 
-impl Counting {
+impl RouteLimits {
     /// `labels` labels messages for `limits`, in their order.
     #[must_use]
-    pub fn new(labels: RouteLabels, limits: Vec<Counted>) -> Self {
+    pub fn new(labels: LimitTemplates, limits: Vec<RouteLimit>) -> Self {
         let for_all = keyed(&limits).map(|limit| key_id(&limit.name, limit_key(&[])));
         Self {
             for_all: for_all.collect(),
@@ -131,10 +131,10 @@ impl Counting {
     }
 }
 
-fn keyed(limits: &[Counted]) -> impl Iterator<Item = &Arc<KeyedLimit>> {
+fn keyed(limits: &[RouteLimit]) -> impl Iterator<Item = &Arc<KeyedLimit>> {
     limits.iter().filter_map(|limit| match limit {
-        Counted::Paced => None,
-        Counted::Keyed { limit, .. } => Some(limit),
+        RouteLimit::Paced => None,
+        RouteLimit::Keyed { limit, .. } => Some(limit),
     })
 }
 
@@ -144,7 +144,7 @@ pub(super) struct Route {
     /// Different for all routes of a pipeline.
     pub(super) number: usize,
     pub(super) rules: RouteRules,
-    pub(super) counting: Counting,
+    pub(super) counting: RouteLimits,
     pub(super) downstream: Arc<dyn Downstream>,
     pub(super) figures: RouteFigures,
     pub(super) gate: Arc<RouteGate>,

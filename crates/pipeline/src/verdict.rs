@@ -12,7 +12,7 @@ use tracing::info;
 use sluiced_core::dying::{ASIDE, Unfit};
 use sluiced_core::judge::DeadReason;
 use sluiced_core::limits::Room;
-use sluiced_core::parking::Space;
+use sluiced_core::parking::ParkedQueue;
 use sluiced_core::scheduler::Share;
 use sluiced_core::time::{StoreTime, micros};
 use sluiced_ports::downstream::Answer;
@@ -153,7 +153,7 @@ pub(super) fn parked(share: Share, history: &History, now: StoreTime) -> Verdict
     let mut headers = history.headers();
     headers.push((header::PARKED, time_header(now)));
     Verdict::Parked {
-        space: Space::of(share.tenant),
+        space: ParkedQueue::of(share.tenant),
         headers,
     }
 }

@@ -12,7 +12,7 @@ use rustls::ClientConfig;
 
 use super::connect::{ClientCertificate, Secret, TlsError, client_config, why};
 
-pub use self::handshake::{way, way_through};
+pub use self::handshake::{timed_handshake, timed_handshake_through};
 
 /// A key of the downstream's configuration that cannot be used as it is. Only a changed
 /// configuration helps.

@@ -1,7 +1,7 @@
 //! What the pipeline needs of the store of keyed limits (all limits except the paced ones), and what limits
 //! need to know of a message.
 //!
-//! A message has a *charge* on each of its limits. They are determined once ([`Label`]), before any limit is
+//! A message has a *charge* on each of its limits. They are determined once ([`LimitInputs`]), before any limit is
 //! asked. All charges of a message are granted together or none is, and many messages are asked for in one
 //! round trip. A denial says when to come back; it takes nothing and reserves nothing.
 
@@ -20,14 +20,14 @@ use tokio::sync::{Notify, broadcast};
 use super::lock;
 use super::store::{Notice, StoreFuture};
 use sluiced_core::limits::admission::{self, Decision};
-use sluiced_core::limits::generation::{Closing, LostWait};
+use sluiced_core::limits::generation::{ClosedReason, LostWait};
 use sluiced_core::limits::{Fit, Room, Rule, State, Ticket};
 use sluiced_core::policy::PolicyVersion;
 use sluiced_core::time::StoreTime;
 
 pub use self::granted::{Corrected, Correction, Granted, GrantedAt};
 pub use self::key::{LimitKey, key_id, limit_key, message_key};
-pub use self::label::{KeyText, Label};
+pub use self::label::{KeyText, LimitInputs};
 
 /// A limit that is decided message by message. All users of it have the same policy, which is
 /// replaced when it changes.
@@ -170,7 +170,7 @@ pub struct Look {
     /// When one unit fits.
     pub fits: Fit,
     /// Nothing passes before this, whatever is left.
-    pub closed: Option<(StoreTime, Closing)>,
+    pub closed: Option<(StoreTime, ClosedReason)>,
     /// What is known of it. `None`: nothing that counts was taken.
     pub state: Option<State>,
 }
@@ -192,7 +192,7 @@ pub trait LimitStore: Send + Sync + fmt::Debug {
     fn release<'a>(&'a self, granted: &'a [Granted]) -> StoreFuture<'a, usize>;
 
     /// The messages of these claims were accepted: their keys are done. Doing it twice is harmless.
-    fn done<'a>(&'a self, claims: &'a [Granted]) -> StoreFuture<'a, ()>;
+    fn mark_done<'a>(&'a self, claims: &'a [Granted]) -> StoreFuture<'a, ()>;
 
     /// Keeps calls that are still under way, and claims, in their limits for another lease. Returns those that are not
     /// in them any more.

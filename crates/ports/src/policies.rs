@@ -66,7 +66,7 @@ impl<'a> PolicyOf<'a> {
         let known = known.map_or(PolicyVersion::NONE, |policy| policy.version);
         let present = self
             .store
-            .present(self.family, self.limit, replica, file, known);
+            .declare_presence(self.family, self.limit, replica, file, known);
         let Declared { now, policy, files } = present.await?;
         let decide = |stored: &mut Option<LimitPolicy>, now| {
             Some(policy::declare(stored, declaration, files, now))

@@ -16,7 +16,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::message::{HeaderValue, Message, Properties};
 use sluiced_core::judge::DeadReason;
-use sluiced_core::parking::Space;
+use sluiced_core::parking::ParkedQueue;
 use sluiced_core::time::Mono;
 
 pub use self::subscription::{Leftover, ServeChannels, Subscription, time_to_close};
@@ -40,7 +40,7 @@ pub enum Verdict {
     /// delivered again like any other, within the prefetch of its space.
     Parked {
         /// The space of its tenant.
-        space: Space,
+        space: ParkedQueue,
         /// Headers to set on the way; others are kept.
         headers: HeaderPatch,
     },
@@ -116,12 +116,12 @@ pub struct Settlement {
 
 /// The way of the verdicts to the session that delivered the messages. That session may end before.
 #[derive(Clone, Debug)]
-pub struct Sink {
+pub struct SettlementSender {
     settlements: mpsc::UnboundedSender<Settlement>,
     ended: Arc<AtomicBool>,
 }
 
-impl Sink {
+impl SettlementSender {
     /// A way, and its end.
     #[must_use]
     pub fn new() -> (Self, mpsc::UnboundedReceiver<Settlement>) {
@@ -160,13 +160,19 @@ pub struct Delivery {
     route: Arc<str>,
     /// `None` once settled. It belongs to one session of the backend: when that ends, the broker delivers the message
     /// again.
-    sink: Option<Sink>,
+    sink: Option<SettlementSender>,
 }
 
 impl Delivery {
     /// For backends: a delivery of a route. Its verdict goes to `sink` (bounded by the prefetch).
     #[must_use]
-    pub fn new(message: Message, received: Mono, tag: u64, route: Arc<str>, sink: Sink) -> Self {
+    pub fn new(
+        message: Message,
+        received: Mono,
+        tag: u64,
+        route: Arc<str>,
+        sink: SettlementSender,
+    ) -> Self {
         Self {
             message,
             received,
@@ -220,7 +226,7 @@ impl Delivery {
     /// Whether the session that delivered it is gone. Sending it now would only make a repeat.
     #[must_use]
     pub fn is_stale(&self) -> bool {
-        self.sink.as_ref().is_none_or(Sink::has_ended)
+        self.sink.as_ref().is_none_or(SettlementSender::has_ended)
     }
 
     fn hand_over(&mut self, verdict: Verdict, result: Option<Publication>) -> bool {
@@ -256,7 +262,7 @@ impl fmt::Debug for Delivery {
 sluiced_core::labelled! {
     /// Where messages of a route are at the broker.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-    pub enum Part {
+    pub enum QueuePart {
         /// In the work queue, not handed out.
         Ready = "ready",
         /// In wait queues.

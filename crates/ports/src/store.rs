@@ -15,7 +15,7 @@ use super::connect::Link;
 use super::limits::{LimitKey, LimitStore};
 use super::marks::Marks;
 use sluiced_core::breaker::{BreakerReport, BreakerRule, BreakerStatus};
-use sluiced_core::owner::{Claim, Foreign};
+use sluiced_core::owner::{Foreign, NameClaim};
 use sluiced_core::policy::{Files, LimitPolicy, PolicyVersion, Replacement};
 use sluiced_core::schedule::{Ask, Freeze, LeaseAnswer, Pace};
 use sluiced_core::time::StoreTime;
@@ -71,7 +71,7 @@ pub enum Notice {
 
 /// A row of a paced limit, by name.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PacedLimit {
+pub struct PacedRow {
     /// The limit, as in the configuration (letters, digits, `_`, `-` and `.`), or the name of its
     /// second row.
     pub name: Arc<str>,
@@ -82,7 +82,7 @@ pub struct PacedLimit {
     pub known: PolicyVersion,
 }
 
-impl PacedLimit {
+impl PacedRow {
     /// The row of a limit that has only one, at the pace of the configuration.
     #[must_use]
     pub fn new(name: impl Into<Arc<str>>, pace: Pace) -> Self {
@@ -96,13 +96,13 @@ impl PacedLimit {
     }
 }
 
-/// The names by which a fleet is known (`core::owner::Claim`).
+/// The names by which a fleet is known (`core::owner::NameClaim`).
 pub type FleetNames = Arc<[String]>;
 
 sluiced_core::labelled! {
     /// What a replica does about the names of its fleet.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-    pub enum Owning {
+    pub enum ClaimAction {
         /// Claims them.
         Claim = "claim",
         /// Only looks whether it could.
@@ -118,15 +118,15 @@ sluiced_core::labelled! {
 /// The whole store; by itself, that of paced limits and breakers. Every call ends within the store's own timeout.
 pub trait Store: LimitStore + PolicyStore + StatusStore {
     /// Leases slots (`core::schedule::lease`).
-    fn lease<'a>(&'a self, limit: &'a PacedLimit, ask: Ask) -> StoreFuture<'a, LeaseAnswer>;
+    fn lease<'a>(&'a self, limit: &'a PacedRow, ask: Ask) -> StoreFuture<'a, LeaseAnswer>;
 
     /// Freezes the limit for every replica for `length` from now and sends a notice. A later end
     /// that is already set is kept.
-    fn freeze<'a>(&'a self, limit: &'a PacedLimit, length: Duration) -> StoreFuture<'a, Freeze>;
+    fn freeze<'a>(&'a self, limit: &'a PacedRow, length: Duration) -> StoreFuture<'a, Freeze>;
 
     /// A replica that knows version `known` reports or asks how the downstream of `route` is
     /// (`core::breaker::report`); `why` is what its call showed, if it failed: other replicas show it, too.
-    fn report<'a>(
+    fn report_breaker<'a>(
         &'a self,
         route: &'a str,
         report: BreakerReport,
@@ -137,11 +137,11 @@ pub trait Store: LimitStore + PolicyStore + StatusStore {
 
     /// A replica claims the names of its fleet, or looks whether it could (`core::owner`). Returns those that another
     /// fleet has; if there is none, a claim is made.
-    fn own<'a>(
+    fn claim_names<'a>(
         &'a self,
-        act: Owning,
+        act: ClaimAction,
         replica: &'a str,
-        claim: &'a Claim,
+        claim: &'a NameClaim,
     ) -> StoreFuture<'a, Vec<Foreign>>;
 
     /// Whether the store can be reached at present.
@@ -179,7 +179,7 @@ pub struct StatusReport<'a> {
 
 /// What all replicas reported.
 #[derive(Clone, Debug, Default)]
-pub struct Heard {
+pub struct FleetReports {
     /// Their texts, each with how long ago it was reported, at most [`SHOWN`].
     pub replicas: Vec<(Duration, String)>,
     /// Units a second of each limit that was used, in each of the last [`BARS`] bars that all have reported,
@@ -193,10 +193,10 @@ pub trait StatusStore: Send + Sync + fmt::Debug {
     fn report_status<'a>(&'a self, report: StatusReport<'a>) -> StoreFuture<'a, ()>;
 
     /// The reports of all replicas.
-    fn hear(&self) -> StoreFuture<'_, Heard>;
+    fn hear(&self) -> StoreFuture<'_, FleetReports>;
 }
 
-impl Heard {
+impl FleetReports {
     /// Records the units of a bar that is `ago` bars older than the newest one that is shown.
     pub fn note(&mut self, limit: &str, ago: usize, units: f64) {
         let Some(place) = (BARS - 1).checked_sub(ago) else {
@@ -272,7 +272,7 @@ pub trait PolicyStore: Send + Sync + fmt::Debug {
     /// A replica with this policy in its file is there, and knows that version of the current policy
     /// ([`PolicyVersion::NONE`]: none). Returns the current policy, and how many replicas have this file. If the version
     /// shows that the store has lost its state, none has, until each replica had the time to say that it is there.
-    fn present<'a>(
+    fn declare_presence<'a>(
         &'a self,
         family: Family,
         limit: &'a str,
@@ -282,7 +282,7 @@ pub trait PolicyStore: Send + Sync + fmt::Debug {
     ) -> StoreFuture<'a, Declared>;
 
     /// A replica leaves: its file counts no more.
-    fn absent<'a>(
+    fn withdraw_file<'a>(
         &'a self,
         family: Family,
         limit: &'a str,

@@ -11,7 +11,7 @@
 //! come at that moment, if this process had stood still before. Bytes that are read together with the end
 //! have no time.
 //!
-//! A test may need TLS, a silent network, or garbled answers ([`Way`]). A proxy in front of the provider
+//! A test may need TLS, a silent network, or garbled answers ([`ConnectionFaults`]). A proxy in front of the provider
 //! could do all of that, but on a busy machine it passes bytes on late, and the provider would judge the
 //! proxy. So the provider does it itself, at its own socket, after the kernel has stamped the bytes.
 
@@ -192,7 +192,7 @@ impl AsyncWrite for Stamped {
 
 /// How connections are treated, from now on.
 #[derive(Clone, Default)]
-pub struct Way {
+pub struct ConnectionFaults {
     /// New connections speak TLS, with this certificate.
     pub tls: Option<TlsAcceptor>,
     /// So long passes before a new connection is served.
@@ -203,9 +203,9 @@ pub struct Way {
     pub instead: Option<&'static [u8]>,
 }
 
-impl fmt::Debug for Way {
+impl fmt::Debug for ConnectionFaults {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Way")
+        f.debug_struct("ConnectionFaults")
             .field("tls", &self.tls.is_some())
             .field("handshake", &self.handshake)
             .field("silent", &self.silent)
@@ -217,13 +217,13 @@ impl fmt::Debug for Way {
 /// A connection with the faults of its way.
 pub(super) struct Treated {
     inner: Stamped,
-    way: watch::Receiver<Way>,
+    way: watch::Receiver<ConnectionFaults>,
     /// Waits for the end of a silence.
     goes_on: Option<BoxFuture<'static, ()>>,
 }
 
 impl Treated {
-    pub(super) const fn new(inner: Stamped, way: watch::Receiver<Way>) -> Self {
+    pub(super) const fn new(inner: Stamped, way: watch::Receiver<ConnectionFaults>) -> Self {
         Self {
             inner,
             way,

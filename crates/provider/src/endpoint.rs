@@ -9,7 +9,7 @@ use hyper::StatusCode;
 use tokio::sync::{broadcast, watch};
 use tokio_util::sync::CancellationToken;
 
-use super::connection::Way;
+use super::connection::ConnectionFaults;
 use super::double::Double;
 use super::ledger::Ledger;
 use super::script::{Act, Behaviour, ResponsePlan, Script, ScriptFull, ScriptStep};
@@ -31,7 +31,7 @@ pub(super) struct Endpoint {
     behaviour: Behaviour,
     ledger: Ledger,
     state: Mutex<Answering>,
-    pub(super) way: watch::Sender<Way>,
+    pub(super) way: watch::Sender<ConnectionFaults>,
     /// How often SMPP sessions were ended.
     pub(super) unbind: watch::Sender<u64>,
     /// PDUs for every transceiver.

@@ -5,7 +5,7 @@
 //! else, and reports afterwards how full the worst sliding window was, which calls came too early, and which
 //! messages were lost or taken twice. Like most real providers it answers 202 to everything; it can also
 //! enforce its limit, be slow, fail, or hang. It speaks TLS if a test needs that, and causes the faults of
-//! the way to it ([`Way`]): there is nothing between it and its callers. A connection that begins with an
+//! the way to it ([`ConnectionFaults`]): there is nothing between it and its callers. A connection that begins with an
 //! octet of zero speaks SMPP, at the same address (`smpp`). It can answer as a named provider does ([`Double`]).
 //!
 //! `sluiced demo`, the fleet tests and the benchmarks use it, in their own process ([`Provider`])
@@ -40,7 +40,7 @@ use self::ledger::Ledger;
 use sluiced_core::time::Mono;
 use sluiced_ports::clock::Clock;
 
-pub use self::connection::Way;
+pub use self::connection::ConnectionFaults;
 pub use self::double::{Double, DoubleError, Fleet};
 pub use self::ledger::Expect;
 pub use self::script::{Act, Behaviour, Failure, FailureError, ScriptFull, ScriptStep};
@@ -229,7 +229,7 @@ impl Provider {
     }
 
     /// Changes how connections are treated.
-    pub fn way(&self, change: impl FnOnce(&mut Way)) {
+    pub fn way(&self, change: impl FnOnce(&mut ConnectionFaults)) {
         self.endpoint.way.send_modify(change);
     }
 

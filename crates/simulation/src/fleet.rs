@@ -342,7 +342,7 @@ impl<'a, W: Watch> Fleet<'a, W> {
         self.review_gate(replica, mono);
         // Messages that came back to the scheduler, too.
         replica.gate.sends().hold(&mut replica.scheduler, |_| true);
-        let tap = self.turn_tap(replica, mono);
+        let tap = self.decide_tap(replica, mono);
         loop {
             self.review_gate(replica, mono);
             match replica.scheduler.poll(mono) {
@@ -376,11 +376,11 @@ impl<'a, W: Watch> Fleet<'a, W> {
                     self.ended(replica, item.id, Without::Never(by));
                 }
                 // No fleet here has a `once` limit.
-                Action::Ended { item, by, .. } => {
+                Action::NotCalled { item, by, .. } => {
                     let by = u8::try_from(by).unwrap_or(u8::MAX);
                     self.ended(replica, item.id, Without::Never(by));
                 }
-                Action::Close { until, .. } => replica.gate.spend(until, mono),
+                Action::Close { until, .. } => replica.gate.limit_used_up(until, mono),
                 Action::Wait(until) => {
                     replica.wake += 1;
                     let gate = replica.gate.look().unwrap_or(mono);

@@ -25,13 +25,13 @@ use tokio_rustls::TlsConnector;
 use url::Url;
 
 use super::centre::Centre;
-use super::judge::{Heard, SmppJudge};
+use super::judge::{SmppJudge, SubmitReply};
 use super::link::{Keeping, Links};
 use super::session::{Response, Written};
 use super::submission::{Submission, SubmitTemplate};
 use sluiced_core::judge::{Lists, Outcome, Silence};
 use sluiced_pdu::{BindAs, CommandStatus};
-use sluiced_ports::dial::{Credentials, Misconfigured, tls, way};
+use sluiced_ports::dial::{Credentials, Misconfigured, timed_handshake, tls};
 use sluiced_ports::downstream::{
     Answer, Arrival, Call, Downstream, Facts, Handshake, Judgement, LeaveBy, NotSent, Rest,
     Undecodable,
@@ -156,7 +156,7 @@ impl SmppDownstream {
     ) -> Result<Judgement, Undecodable> {
         let rest = Rest::all(self.submission(message, facts)?.pdus()?);
         let each = (1..=rest.left.len()).map(|number| Response {
-            heard: Heard::Response(status),
+            heard: SubmitReply::Response(status),
             message_id: format!("id-{number}"),
         });
         let each = each.collect();
@@ -179,7 +179,7 @@ impl SmppDownstream {
             return Ok(self.client.silent(rest, why, false));
         }
         let nothing = |_: &Vec<u8>| Response {
-            heard: Heard::Nothing(silence),
+            heard: SubmitReply::Nothing(silence),
             message_id: String::new(),
         };
         let each = rest.left.iter().map(nothing).collect();
@@ -242,7 +242,7 @@ impl Downstream for SmppDownstream {
     }
 
     fn handshake(&self, bound: Duration) -> BoxFuture<'_, Option<Handshake>> {
-        Box::pin(way(&self.client.host, self.port, bound))
+        Box::pin(timed_handshake(&self.client.host, self.port, bound))
     }
 }
 
@@ -332,8 +332,8 @@ impl Client {
 
     /// The answers to the segments of a message that were sent.
     fn judged(&self, rest: Rest, responses: Vec<Response>) -> Judgement {
-        let heard: Vec<Heard> = responses.iter().map(|response| response.heard).collect();
-        let Some((outcome, reply)) = self.judge.all(&heard) else {
+        let heard: Vec<SubmitReply> = responses.iter().map(|response| response.heard).collect();
+        let Some((outcome, reply)) = self.judge.judge_message(&heard) else {
             return self.silent(rest, "there was nothing to send".to_owned(), false);
         };
         let sent = rest.taken.iter().enumerate();
@@ -341,7 +341,7 @@ impl Client {
             .filter_map(|(at, id)| id.is_none().then_some(at))
             .collect();
         let id = |response: Response| {
-            let (outcome, _) = self.judge.one(response.heard);
+            let (outcome, _) = self.judge.judge_response(response.heard);
             (outcome == Outcome::Accepted).then_some(response.message_id)
         };
         let rest = rest.after(responses.into_iter().map(id));
@@ -364,15 +364,17 @@ impl Client {
     }
 
     /// The answers of the centre, in a few words. `heard` has the places of the segments that were sent.
-    fn detail(&self, rest: &Rest, heard: impl Iterator<Item = (usize, Heard)>) -> String {
+    fn detail(&self, rest: &Rest, heard: impl Iterator<Item = (usize, SubmitReply)>) -> String {
         let said = |heard| match heard {
-            Heard::Response(status) => status.to_string(),
-            Heard::Nack(CommandStatus::OK) => {
+            SubmitReply::Response(status) => status.to_string(),
+            SubmitReply::Nack(CommandStatus::OK) => {
                 "generic_nack with status 0, which accepts nothing".to_owned()
             }
-            Heard::Nack(status) => format!("generic_nack {status}"),
-            Heard::Nothing(Silence::Timeout) => format!("no answer within {:?}", self.timeout),
-            Heard::Nothing(Silence::Connection | Silence::Unreadable) => {
+            SubmitReply::Nack(status) => format!("generic_nack {status}"),
+            SubmitReply::Nothing(Silence::Timeout) => {
+                format!("no answer within {:?}", self.timeout)
+            }
+            SubmitReply::Nothing(Silence::Connection | Silence::Unreadable) => {
                 "connection lost before the answer".to_owned()
             }
         };

@@ -19,7 +19,7 @@
 
 use std::time::Duration;
 
-use sluiced_core::judge::{Judge, ListError, Listed, Lists, Meaning, Outcome, Silence, Waits};
+use sluiced_core::judge::{AskedWait, Judge, ListError, Listed, Lists, Meaning, Outcome, Silence};
 use sluiced_pdu::CommandStatus;
 use sluiced_ports::downstream::Status;
 
@@ -59,16 +59,16 @@ impl SmppJudge {
     fn status(&self, status: CommandStatus) -> Outcome {
         let listed = self.0.listed(Entry(status));
         let meaning = listed.unwrap_or_else(|| default_meaning(status));
-        self.0.judged(meaning, Waits::default()).outcome
+        self.0.judged(meaning, AskedWait::default()).outcome
     }
 
     /// What the answer to one segment means, and what it counts as.
-    pub(crate) fn one(&self, heard: Heard) -> (Outcome, Result<Status, Silence>) {
+    pub(crate) fn judge_response(&self, heard: SubmitReply) -> (Outcome, Result<Status, Silence>) {
         let silent = |silence| (self.silence(silence), Err(silence));
         match heard {
-            Heard::Nothing(silence) => silent(silence),
-            Heard::Response(status) => (self.status(status), Ok(Status::Smpp(status))),
-            Heard::Nack(status) => match self.status(status) {
+            SubmitReply::Nothing(silence) => silent(silence),
+            SubmitReply::Response(status) => (self.status(status), Ok(Status::Smpp(status))),
+            SubmitReply::Nack(status) => match self.status(status) {
                 Outcome::Accepted => silent(Silence::Connection),
                 outcome => (outcome, Ok(Status::Smpp(status))),
             },
@@ -77,8 +77,11 @@ impl SmppJudge {
 
     /// What the answers to the segments of one message mean together, and the answer that decides. `None`: there are
     /// none.
-    pub(crate) fn all(&self, heard: &[Heard]) -> Option<(Outcome, Result<Status, Silence>)> {
-        let judged = heard.iter().map(|heard| self.one(*heard));
+    pub(crate) fn judge_message(
+        &self,
+        heard: &[SubmitReply],
+    ) -> Option<(Outcome, Result<Status, Silence>)> {
+        let judged = heard.iter().map(|heard| self.judge_response(*heard));
         // Of equal ones the first decides.
         judged.rev().max_by_key(weight)
     }
@@ -86,7 +89,7 @@ impl SmppJudge {
 
 /// The centre's answer to one `submit_sm`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Heard {
+pub(crate) enum SubmitReply {
     /// A `submit_sm_resp` with this status.
     Response(CommandStatus),
     /// A `generic_nack` with this status.
@@ -227,9 +230,9 @@ mod tests {
     #[test]
     fn segments_have_one_outcome() {
         let judge = judge();
-        let status = |code| Heard::Response(CommandStatus(code));
-        let nothing = Heard::Nothing;
-        let of = |replies: &[_]| judge.all(replies).expect("answers");
+        let status = |code| SubmitReply::Response(CommandStatus(code));
+        let nothing = SubmitReply::Nothing;
+        let of = |replies: &[_]| judge.judge_message(replies).expect("answers");
         let decides = |code| Ok(Status::Smpp(CommandStatus(code)));
         assert_eq!(of(&[status(0), status(0)]), (Outcome::Accepted, decides(0)));
         assert_eq!(
@@ -254,20 +257,23 @@ mod tests {
                 assert_eq!(of(&replies), unknown, "{refused:#x}");
             }
         }
-        assert_eq!(judge.all(&[]), None);
+        assert_eq!(judge.judge_message(&[]), None);
     }
 
     #[test]
     fn a_nack_never_accepts() {
-        let nack = |code| Heard::Nack(CommandStatus(code));
+        let nack = |code| SubmitReply::Nack(CommandStatus(code));
         let unknown = (Outcome::TRANSIENT, Err(Silence::Connection));
-        assert_eq!(judge().one(nack(0)), unknown);
+        assert_eq!(judge().judge_response(nack(0)), unknown);
         // The list says that a response with this status accepts.
         let own = own();
-        let accepted = own.one(Heard::Response(CommandStatus(0x0b)));
+        let accepted = own.judge_response(SubmitReply::Response(CommandStatus(0x0b)));
         assert_eq!(accepted.0, Outcome::Accepted);
-        assert_eq!(own.one(nack(0x0b)), unknown);
+        assert_eq!(own.judge_response(nack(0x0b)), unknown);
         let refused = Ok(Status::Smpp(CommandStatus(0x03)));
-        assert_eq!(judge().one(nack(0x03)), (Outcome::Permanent, refused));
+        assert_eq!(
+            judge().judge_response(nack(0x03)),
+            (Outcome::Permanent, refused)
+        );
     }
 }

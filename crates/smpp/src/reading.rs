@@ -24,7 +24,7 @@ use super::centre::BoxStream;
 use super::delivery::arrived;
 use super::link::Keeping;
 use super::session::{Response, Session};
-use crate::judge::Heard;
+use crate::judge::SubmitReply;
 use sluiced_pdu::{Command, CommandStatus, Frame, frame, plain, response, response_id};
 use sluiced_ports::downstream::Arrival;
 
@@ -150,14 +150,14 @@ impl<'a> Reading<'a> {
             ANSWER => session.answered(
                 sequence,
                 Response {
-                    heard: Heard::Response(pdu.status),
+                    heard: SubmitReply::Response(pdu.status),
                     message_id: response_id(pdu.body),
                 },
             ),
             Command::GENERIC_NACK => session.answered(
                 sequence,
                 Response {
-                    heard: Heard::Nack(pdu.status),
+                    heard: SubmitReply::Nack(pdu.status),
                     message_id: String::new(),
                 },
             ),

@@ -21,7 +21,7 @@ use tokio::io::AsyncWrite;
 use tokio::sync::{Notify, oneshot};
 use tokio::time::{Instant, timeout_at};
 
-use crate::judge::Heard;
+use crate::judge::SubmitReply;
 use sluiced_core::judge::Silence;
 use sluiced_pdu::{Command, CommandStatus, LAST_SEQUENCE, plain, set_sequence};
 use sluiced_ports::downstream::LeaveBy;
@@ -36,7 +36,7 @@ pub(super) type Output = Box<dyn AsyncWrite + Send + Unpin>;
 /// The centre's answer to one `submit_sm`, or why there is none.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Response {
-    pub(super) heard: Heard,
+    pub(super) heard: SubmitReply,
     /// Empty if it gave none.
     pub(super) message_id: String,
 }
@@ -44,7 +44,7 @@ pub(super) struct Response {
 impl Response {
     const fn none(silence: Silence) -> Self {
         Self {
-            heard: Heard::Nothing(silence),
+            heard: SubmitReply::Nothing(silence),
             message_id: String::new(),
         }
     }

@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 use super::sample::Sampler;
 use super::{Fleet, Limits, Replica, Routes};
 use sluiced_ports::lock;
-use sluiced_ports::store::{BEAT, Heard, StatusReport, StatusStore};
+use sluiced_ports::store::{BEAT, FleetReports, StatusReport, StatusStore};
 use sluiced_telemetry::Metrics;
 use sluiced_telemetry::health::Health;
 
@@ -41,7 +41,7 @@ struct Inner {
 }
 
 /// The answers of the stores. `None`: they do not answer.
-type Known = Option<(Heard, Vec<Value>)>;
+type Known = Option<(FleetReports, Vec<Value>)>;
 
 impl Board {
     /// For the replica called `name`.
@@ -226,12 +226,12 @@ mod tests {
             async { Ok(()) }.boxed()
         }
 
-        fn hear(&self) -> StoreFuture<'_, Heard> {
+        fn hear(&self) -> StoreFuture<'_, FleetReports> {
             let replicas = lock(&self.heard).clone();
             async {
-                Ok(Heard {
+                Ok(FleetReports {
                     replicas,
-                    ..Heard::default()
+                    ..FleetReports::default()
                 })
             }
             .boxed()

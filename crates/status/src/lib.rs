@@ -36,7 +36,7 @@ use serde_json::Value;
 
 use sluiced_core::distance::millis;
 use sluiced_core::rate::Span;
-use sluiced_ports::store::{Heard, SILENT};
+use sluiced_ports::store::{FleetReports, SILENT};
 use sluiced_telemetry::health::PROGRESS;
 use sluiced_telemetry::waits::WaitsFor;
 use sluiced_telemetry::{CHANGE, RecentLine};
@@ -213,7 +213,7 @@ pub type Routes = BTreeMap<String, RouteFacts>;
 impl Replica {
     /// The replicas that reported. The report of a later version may be unreadable here.
     #[must_use]
-    pub fn all(heard: &Heard) -> Vec<Self> {
+    pub fn all(heard: &FleetReports) -> Vec<Self> {
         let replicas = heard.replicas.iter().filter_map(|(ago, text)| {
             let replica: Self = serde_json::from_str(text).ok()?;
             let silent = if *ago < SILENT { 0 } else { ago.as_secs() };

@@ -18,7 +18,7 @@ use self::keyed::Name;
 use self::status::Status;
 use sluiced_core::breaker::{self, BreakerReport, BreakerRule, BreakerStatus, StoredBreaker};
 use sluiced_core::limits::keyed_states::KeyedStates;
-use sluiced_core::owner::{self, Claim, Claimed, Foreign};
+use sluiced_core::owner::{self, Foreign, NameClaim, StoredNameClaim};
 use sluiced_core::policy::{Files, LimitPolicy, PolicyVersion, Replacement, lease_under};
 use sluiced_core::schedule::{self, Ask, Freeze, LeaseAnswer, Schedule};
 use sluiced_core::time::StoreTime;
@@ -27,7 +27,7 @@ use sluiced_ports::connect::Link;
 use sluiced_ports::lock;
 use sluiced_ports::marks::Marks;
 use sluiced_ports::store::{
-    Declared, Family, Inspection, Notice, Owning, PacedLimit, PolicyStore, Replaced, Store,
+    ClaimAction, Declared, Family, Inspection, Notice, PacedRow, PolicyStore, Replaced, Store,
     StoreFuture,
 };
 
@@ -45,7 +45,7 @@ pub struct MemoryStore {
     states: Mutex<KeyedStates<Name>>,
     policies: Mutex<HashMap<String, LimitPolicy>>,
     breakers: Mutex<HashMap<String, StoredBreaker>>,
-    claims: Mutex<BTreeMap<String, Claimed>>,
+    claims: Mutex<BTreeMap<String, StoredNameClaim>>,
     status: Mutex<Status>,
     notices: broadcast::Sender<Notice>,
     link: watch::Sender<Link>,
@@ -91,7 +91,7 @@ const RUN: &str = "memory";
 impl MemoryStore {
     fn schedule<T>(
         &self,
-        limit: &PacedLimit,
+        limit: &PacedRow,
         decision: impl FnOnce(&mut Option<Schedule>, StoreTime) -> T,
     ) -> T {
         self.decide(&self.schedules, |schedules, now| {
@@ -111,7 +111,7 @@ impl MemoryStore {
 }
 
 impl Store for MemoryStore {
-    fn lease<'a>(&'a self, limit: &'a PacedLimit, ask: Ask) -> StoreFuture<'a, LeaseAnswer> {
+    fn lease<'a>(&'a self, limit: &'a PacedRow, ask: Ask) -> StoreFuture<'a, LeaseAnswer> {
         async move {
             let policy = self.policy(&limit.of);
             Ok(self.schedule(limit, |state, now| {
@@ -122,7 +122,7 @@ impl Store for MemoryStore {
         .boxed()
     }
 
-    fn freeze<'a>(&'a self, limit: &'a PacedLimit, length: Duration) -> StoreFuture<'a, Freeze> {
+    fn freeze<'a>(&'a self, limit: &'a PacedRow, length: Duration) -> StoreFuture<'a, Freeze> {
         async move {
             let freeze = self.schedule(limit, |state, now| schedule::freeze(state, length, now));
             let notice = Notice::Frozen {
@@ -136,7 +136,7 @@ impl Store for MemoryStore {
         .boxed()
     }
 
-    fn report<'a>(
+    fn report_breaker<'a>(
         &'a self,
         route: &'a str,
         report: BreakerReport,
@@ -153,17 +153,17 @@ impl Store for MemoryStore {
         .boxed()
     }
 
-    fn own<'a>(
+    fn claim_names<'a>(
         &'a self,
-        act: Owning,
+        act: ClaimAction,
         replica: &'a str,
-        claim: &'a Claim,
+        claim: &'a NameClaim,
     ) -> StoreFuture<'a, Vec<Foreign>> {
         async move {
             Ok(self.decide(&self.claims, |all, now| match act {
-                Owning::Claim => owner::claim(all, replica, claim, now),
-                Owning::Look => owner::foreign(all, claim, now),
-                Owning::Leave => {
+                ClaimAction::Claim => owner::claim(all, replica, claim, now),
+                ClaimAction::Look => owner::foreign(all, claim, now),
+                ClaimAction::Leave => {
                     all.remove(replica);
                     Vec::new()
                 }
@@ -189,7 +189,7 @@ impl MemoryStore {
 }
 
 impl PolicyStore for MemoryStore {
-    fn present<'a>(
+    fn declare_presence<'a>(
         &'a self,
         _: Family,
         limit: &'a str,
@@ -207,7 +207,7 @@ impl PolicyStore for MemoryStore {
         .boxed()
     }
 
-    fn absent<'a>(&'a self, _: Family, _: &'a str, _: &'a str) -> StoreFuture<'a, ()> {
+    fn withdraw_file<'a>(&'a self, _: Family, _: &'a str, _: &'a str) -> StoreFuture<'a, ()> {
         std::future::ready(Ok(())).boxed()
     }
 

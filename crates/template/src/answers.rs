@@ -10,7 +10,7 @@ mod words;
 pub use self::actuals::RouteActuals;
 pub use self::quotas::{QuotaIn, RouteQuotas, Said};
 pub use self::throttles::RouteThrottles;
-pub use self::words::{AnswerWords, Heard};
+pub use self::words::{AnswerReading, AnswerWords};
 
 /// Reads from the answers to a route's calls what limits need. Each part makes a context of its own: a body that the
 /// templates of one cannot read says nothing to that one alone.

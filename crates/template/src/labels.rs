@@ -13,7 +13,7 @@ use sluiced_core::limits::admission::Charge;
 use sluiced_core::rate::Cost;
 use sluiced_core::zone::Zone;
 use sluiced_ports::downstream::{Facts, Undecodable};
-use sluiced_ports::limits::{KeyText, Label};
+use sluiced_ports::limits::{KeyText, LimitInputs};
 use sluiced_ports::message::Message;
 
 /// The highest priority that a message may have for itself.
@@ -53,7 +53,7 @@ pub enum CostOf<T> {
 }
 
 /// The compiled templates of the limits of a route.
-pub struct RouteLabels {
+pub struct LimitTemplates {
     templates: Templates,
     limits: Vec<Counter>,
     tenant: Option<Template>,
@@ -94,7 +94,7 @@ struct Counter {
     largest: Option<Cost>,
 }
 
-impl RouteLabels {
+impl LimitTemplates {
     /// Compiles the keys and costs of a route's limits, in the order of the route, and its
     /// `fair_by`.
     ///
@@ -240,14 +240,14 @@ impl RouteLabels {
     }
 }
 
-impl RouteLabels {
+impl LimitTemplates {
     /// The label of a message.
     ///
     /// # Errors
     /// When a limit cannot count it: a field is missing, a cost is no whole number from 1 or is more than can
     /// ever be granted, a key of a `once` limit would differ after each delivery, or no limit counts it at
     /// all; or when it is not known by which clock it may be sent. The route's `on_invalid` decides what happens to the message.
-    pub fn of(&self, message: &Message, facts: Facts<'_>) -> Result<Label, Undecodable> {
+    pub fn of(&self, message: &Message, facts: Facts<'_>) -> Result<LimitInputs, Undecodable> {
         let context = self.templates.context(message, facts)?;
         let charges = self.limits.iter();
         let charges = charges.map(|limit| self.charge(limit, message, &context));
@@ -278,7 +278,7 @@ impl RouteLabels {
         let tenant = tenant.map(|template| self.text(template, &context));
         let (priority, zone) = (self.own.priority.as_ref(), self.own.timezone.as_ref());
         let zone = zone.map(|template| self.zone(template, &context));
-        Ok(Label {
+        Ok(LimitInputs {
             charges,
             tenant: tenant.transpose()?,
             priority: priority.map(|template| self.priority(template, &context)),
@@ -296,9 +296,9 @@ impl Segments {
     }
 }
 
-impl fmt::Debug for RouteLabels {
+impl fmt::Debug for LimitTemplates {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RouteLabels")
+        f.debug_struct("LimitTemplates")
             .field("limits", &self.limits.len())
             .field("fair", &self.tenant.is_some())
             .finish_non_exhaustive()

@@ -26,7 +26,7 @@
 //! A body in which an object has two members with one name is refused, because the downstream may read the
 //! other one (`json`).
 //!
-//! **Public API**: `Templates` compiles and renders; `RouteLabels` makes keys and costs of a message; `content` undoes what is
+//! **Public API**: `Templates` compiles and renders; `LimitTemplates` makes keys and costs of a message; `content` undoes what is
 //! around a body; `sms` cuts texts into segments.
 //!
 //! **May know**: `core`, `headers`, `ports`.
@@ -44,12 +44,13 @@ pub mod sms;
 mod templates;
 
 pub use self::answers::{
-    AnswerWords, Heard, QuotaIn, RouteActuals, RouteFigures, RouteQuotas, RouteThrottles, Said,
+    AnswerReading, AnswerWords, QuotaIn, RouteActuals, RouteFigures, RouteQuotas, RouteThrottles,
+    Said,
 };
 pub use self::context::Context;
 pub use self::fault::{WrongLabel, WrongTemplate, says_none};
 pub use self::labels::{
-    CostOf, LabelCounting, MAX_PRIORITY, OwnRules, RouteLabels, SegmentCounting,
+    CostOf, LabelCounting, LimitTemplates, MAX_PRIORITY, OwnRules, SegmentCounting,
 };
 use self::secret::SECRET;
 pub use self::secret::{SecretValues, secrets_in};

@@ -16,8 +16,8 @@ use crate::cli::text::facts;
 use crate::wire;
 use sluiced_core::limits::Fit;
 use sluiced_core::limits::Taken;
-use sluiced_core::limits::generation::Closing;
-use sluiced_core::limits::once::Claim;
+use sluiced_core::limits::generation::ClosedReason;
+use sluiced_core::limits::once::OnceState;
 use sluiced_core::policy::PolicyVersion;
 use sluiced_core::time::{StoreTime, micros};
 use sluiced_ports::limits::{Corrected, Correction, KeyedLimit, LimitKey, Look, message_key};
@@ -139,7 +139,7 @@ pub(super) async fn lost(
     opened: &OpenLimits,
     name: &str,
     found: &Inspection,
-) -> Result<Option<(StoreTime, Closing)>, Refusal> {
+) -> Result<Option<(StoreTime, ClosedReason)>, Refusal> {
     let limit = current(opened, name, found)?;
     let Some((limit, policy)) = limit.zip(found.policy.as_ref()) else {
         return Ok(None);
@@ -207,7 +207,7 @@ impl KeyState {
             ("remaining", self.look.room.remaining.to_string()),
         ];
         // A repeat does not wait for the end of the ttl: it is done.
-        if !matches!(self.claim(), Some(Claim::Done { .. })) {
+        if !matches!(self.claim(), Some(OnceState::Done { .. })) {
             let retry = retry.map_or("a call has ended".to_owned(), wait);
             all.push(("retry after", retry));
             all.push(("reset after", wait(self.reset_after())));
@@ -233,7 +233,7 @@ impl KeyState {
     }
 
     /// What is known of the key of a `once` limit.
-    fn claim(&self) -> Option<&Claim> {
+    fn claim(&self) -> Option<&OnceState> {
         match &self.look.state.as_ref()?.taken {
             Taken::Once(claim) => Some(claim),
             _ => None,

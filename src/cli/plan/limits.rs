@@ -93,7 +93,7 @@ fn capacity(rule: Option<&Rule>, plan: &Plan) -> (f64, f64) {
             } else {
                 1
             };
-            (1e9 / spacing as f64, (windows * rule.most()) as f64)
+            (1e9 / spacing as f64, (windows * rule.max_cost()) as f64)
         }
     }
 }

@@ -18,7 +18,7 @@ use crate::wire::{Foreseen, Given, Trial};
 use sluiced_core::after_call::Next;
 use sluiced_core::judge::{DeadReason, Outcome};
 use sluiced_core::rate::Span;
-use sluiced_ports::limits::Label;
+use sluiced_ports::limits::LimitInputs;
 use sluiced_ports::message::{self as message_parts, Message, Properties};
 use sluiced_settings::Loaded;
 
@@ -164,7 +164,7 @@ fn of_message(
 fn of_limits(
     case: &Case,
     trial: &Trial,
-    label: &Label,
+    label: &LimitInputs,
     found: &mut Vec<String>,
 ) -> Result<(), String> {
     for (name, counts) in &case.limits {

@@ -11,10 +11,10 @@ use crate::wire::{family, options, reach, stores};
 use sluiced_amqp::rabbit::probe;
 use sluiced_core::distance::{TooFar, horizon_needed, millis};
 use sluiced_core::headroom::Headroom;
-use sluiced_core::owner::{self, Claim, FORM};
+use sluiced_core::owner::{self, FORM, NameClaim};
 use sluiced_core::policy::as_written;
 use sluiced_ports::policies::PolicyOf;
-use sluiced_ports::store::{Inspection, Owning, Present};
+use sluiced_ports::store::{ClaimAction, Inspection, Present};
 use sluiced_settings::Loaded;
 use sluiced_settings::types::{Limit, QueueBackend};
 
@@ -62,13 +62,13 @@ pub(super) fn fleet(loaded: &Loaded) -> impl Future<Output = Result<String, Stri
                 named.to_vec()
             }
         };
-        let claim = Claim {
+        let claim = NameClaim {
             form: FORM,
             fleet,
             names,
         };
         let store = stores::store(&redis).await.map_err(|e| e.to_string())?;
-        let foreign = store.own(Owning::Look, "", &claim).await;
+        let foreign = store.claim_names(ClaimAction::Look, "", &claim).await;
         let foreign = foreign.map_err(|e| e.to_string())?;
         if foreign.is_empty() {
             let fleet = claim.shown();

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use sluiced_core::gate::Tap;
-use sluiced_core::parking::Space;
+use sluiced_core::parking::ParkedQueue;
 use sluiced_ports::queue::{Delivery, Verdict};
 use sluiced_settings::types::QueueType;
 
@@ -15,7 +15,7 @@ use super::bench::Bench;
 use super::*;
 
 /// Parks those that come, and returns when they are parked.
-async fn park(bench: &mut Bench, count: usize, space: Space) {
+async fn park(bench: &mut Bench, count: usize, space: ParkedQueue) {
     for delivery in bench.take(count).await {
         let headers = Vec::new();
         assert!(delivery.settle(Verdict::Parked { space, headers }));
@@ -24,14 +24,14 @@ async fn park(bench: &mut Bench, count: usize, space: Space) {
     eventually(BOUND, "they are parked", parked).await;
 }
 
-fn parked_queue(queue: &str, space: Space) -> String {
+fn parked_queue(queue: &str, space: ParkedQueue) -> String {
     format!("{queue}.parked.{}", space.label())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_stands_parked_survives_the_broker_and_the_end_of_parking() {
     let (_turn, server) = turn().await;
-    let space = Space::of(5);
+    let space = ParkedQueue::of(5);
     let broker = Broker::connect(&server.url()).await;
     let mut benches = Vec::new();
     let mut held = Vec::new();
@@ -62,7 +62,9 @@ async fn what_stands_parked_survives_the_broker_and_the_end_of_parking() {
         // Without parking, what was left behind is consumed all the same; and only that, also where the
         // first of these queues was deleted.
         let queue = bench.queue;
-        broker.delete(&parked_queue(&queue, Space::of(0))).await;
+        broker
+            .delete(&parked_queue(&queue, ParkedQueue::of(0)))
+            .await;
         let mut bench = Bench::start_on(options(server), queue_type, queue.clone(), false);
         // Acknowledgements that the broker had not written down are lost with it: some come twice.
         let mut seen = BTreeSet::new();
@@ -109,7 +111,7 @@ async fn what_is_parked_later_is_found_by_a_replica_that_does_not_park() {
 
     broker.publish(&queue, messages(1..=40)).await;
     let mut other = Bench::start_on(options(server), QueueType::Classic, queue.clone(), true);
-    park(&mut other, 40, Space::of(5)).await;
+    park(&mut other, 40, ParkedQueue::of(5)).await;
     other.subscription.close(BOUND).await;
 
     bench.subscription.set_tap(Tap::Open);
@@ -129,7 +131,7 @@ async fn what_is_parked_later_is_found_by_a_replica_that_does_not_park() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_parked_queue_that_is_deleted_is_made_again() {
     let server = shared();
-    let space = Space::of(2);
+    let space = ParkedQueue::of(2);
     let broker = Broker::connect(&server.url()).await;
     let queue = format!("q-{}", uuid::Uuid::new_v4());
     broker.declare(&queue, "classic").await;
@@ -159,7 +161,7 @@ async fn a_parked_queue_that_is_deleted_is_made_again() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_empty_parked_queue_can_be_deleted_at_any_time() {
     let server = shared();
-    let space = Space::of(3);
+    let space = ParkedQueue::of(3);
     let broker = Broker::connect(&server.url()).await;
     let queue = format!("q-{}", uuid::Uuid::new_v4());
     let parked = parked_queue(&queue, space);

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use sluiced_core::limits::Rule;
 use sluiced_core::limits::admission::Decision;
-use sluiced_core::limits::generation::{Closing, GUARD, LostWait};
+use sluiced_core::limits::generation::{ClosedReason, GUARD, LostWait};
 use sluiced_core::time::StoreTime;
 use sluiced_ports::limits::{KeyedLimit, LimitStore};
 use sluiced_ports::policies::PolicyOf;
@@ -43,7 +43,7 @@ async fn closed(
     store: &RedisStore,
     limit: &Arc<KeyedLimit>,
     key: &str,
-    because: Closing,
+    because: ClosedReason,
 ) -> (StoreTime, StoreTime) {
     match ask(store, limit, key).await {
         (now, Decision::Closed { by: 0, until, why }) if why == because => (now, until),
@@ -85,7 +85,7 @@ async fn a_new_installation_waits_for_a_moment_and_is_then_open() {
     let server = RedisServer::start();
     let store = connect(&server, PREFIX).await;
     let limit = forever("new");
-    let (now, until) = closed(&store, &limit, "a", Closing::Guard).await;
+    let (now, until) = closed(&store, &limit, "a", ClosedReason::Guard).await;
     assert!(until <= now + GUARD);
     let first = number(&server);
     assert!(opens(&store, &limit, "a").await >= until);
@@ -102,7 +102,7 @@ async fn a_restart_that_lost_nothing_costs_the_guard() {
     server.kill();
     server.boot();
     reconnected(&store).await;
-    let (now, until) = closed(&store, &limit, "a", Closing::Guard).await;
+    let (now, until) = closed(&store, &limit, "a", ClosedReason::Guard).await;
     assert!(until <= now + GUARD);
     eventually_async(BOUND, "the end of the guard", async || {
         store.admit(&[], 0).await.unwrap().now > until
@@ -148,7 +148,7 @@ async fn a_restart_that_lost_grants_closes_for_as_long_as_they_count_or_is_waite
         .query(&mut redis)
         .unwrap();
     reconnected(&store).await;
-    let (now, until) = closed(&store, &long, "a", Closing::Lost).await;
+    let (now, until) = closed(&store, &long, "a", ClosedReason::Lost).await;
     assert!(number(&server) > before);
     let lost_at = generation(&mut redis, PREFIX).unwrap().lost_at;
     assert!(lost_at <= now);
@@ -164,7 +164,7 @@ async fn a_restart_that_lost_grants_closes_for_as_long_as_they_count_or_is_waite
     }
     assert!(is_granted(&ask(&store, &none, "b").await.1));
     assert!(opens(&store, &short, "new").await >= opens_at);
-    closed(&store, &long, "new", Closing::Lost).await;
+    closed(&store, &long, "new", ClosedReason::Lost).await;
     assert!(number(&server) > before);
 }
 
@@ -228,7 +228,7 @@ async fn a_failover_there_and_back_is_noticed_by_a_limit_that_nothing_asked_mean
             matches!(
                 closed,
                 Decision::Closed {
-                    why: Closing::Lost,
+                    why: ClosedReason::Lost,
                     ..
                 }
             )
@@ -259,10 +259,10 @@ async fn a_clock_that_goes_back_closes_windows_and_one_that_goes_forward_all() {
     assert!(is_granted(&ask(&store, &log, "a").await.1));
     let look = store.look(&log, key("a")).await.unwrap();
     assert_eq!(look.room.remaining, 1, "what was taken counts");
-    closed(&store, &windows, "a", Closing::Lost).await;
+    closed(&store, &windows, "a", ClosedReason::Lost).await;
     step_to(5.0).await;
     for limit in [&log, &windows] {
-        closed(&store, limit, "a", Closing::Lost).await;
+        closed(&store, limit, "a", ClosedReason::Lost).await;
     }
 }
 
@@ -293,10 +293,10 @@ async fn after_a_flush_the_replica_that_remembers_closes_the_limits() {
     let third = connect(&server, PREFIX).await;
     let decision = ask(&third, &limit, "b").await.1;
     assert!(matches!(decision, Decision::Closed { .. }), "{decision:?}");
-    closed(&store, &limit, "b", Closing::Lost).await;
+    closed(&store, &limit, "b", ClosedReason::Lost).await;
     assert!(number(&server) > before);
     // The other one learns it.
-    let (_, until) = closed(&third, &limit, "b", Closing::Lost).await;
+    let (_, until) = closed(&third, &limit, "b", ClosedReason::Lost).await;
     let lost_at = generation(&mut server.connection(), PREFIX)
         .unwrap()
         .lost_at;
@@ -323,11 +323,11 @@ async fn replicas_that_remember_the_same_loss_begin_one_generation() {
         assert!(is_granted(&ask(store, &limit, "a").await.1));
     }
     flush(&server);
-    closed(&one, &limit, "a", Closing::Lost).await;
+    closed(&one, &limit, "a", ClosedReason::Lost).await;
     let begun = number(&server);
-    closed(&other, &limit, "a", Closing::Lost).await;
+    closed(&other, &limit, "a", ClosedReason::Lost).await;
     tokio::time::sleep(GUARD).await;
-    closed(&one, &limit, "a", Closing::Lost).await;
+    closed(&one, &limit, "a", ClosedReason::Lost).await;
     assert_eq!(number(&server), begun);
 }
 
@@ -338,7 +338,7 @@ async fn an_operator_opens_a_limit_that_waits() {
     let (opened, other) = (forever("opened"), forever("other"));
     assert!(is_granted(&ask(&store, &opened, "a").await.1));
     flush(&server);
-    closed(&store, &opened, "a", Closing::Lost).await;
+    closed(&store, &opened, "a", ClosedReason::Lost).await;
     // It is declared, like any limit in use.
     let declaration = sluiced_core::policy::Declaration {
         replica: "replica".to_owned(),
@@ -353,14 +353,14 @@ async fn an_operator_opens_a_limit_that_waits() {
     });
     assert!(store.open(Family::Keyed, "opened").await.unwrap().is_some());
     assert!(is_granted(&ask(&store, &opened, "a").await.1));
-    closed(&store, &other, "a", Closing::Lost).await;
+    closed(&store, &other, "a", ClosedReason::Lost).await;
     // The next loss closes it again.
     flush(&server);
     opened.adopt(sluiced_ports::limits::Policy {
         rule: rule(),
         version: sluiced_core::policy::PolicyVersion::NONE,
     });
-    closed(&store, &opened, "a", Closing::Lost).await;
+    closed(&store, &opened, "a", ClosedReason::Lost).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use sluiced_core::limits::Fit;
 use sluiced_core::limits::admission::Decision;
-use sluiced_core::limits::once::{Ended, OnUnknown};
+use sluiced_core::limits::once::{NotCalled, OnUnknown};
 use sluiced_core::time::StoreTime;
 use sluiced_ports::clock::Clock;
 use sluiced_ports::limits::{Candidate, Charge, Granted, KeyedLimit, LimitStore};
@@ -53,13 +53,13 @@ async fn claimed(store: &Store, limit: &Arc<KeyedLimit>, text: &str) -> Granted 
     claim
 }
 
-const DONE: Decision = Decision::Ended {
+const DONE: Decision = Decision::NotCalled {
     by: 0,
-    how: Ended::Done,
+    how: NotCalled::Done,
 };
-const UNKNOWN: Decision = Decision::Ended {
+const UNKNOWN: Decision = Decision::NotCalled {
     by: 0,
-    how: Ended::Unknown,
+    how: NotCalled::Unknown,
 };
 
 async fn one_is_called_and_the_others_are_repeats((store, other): (Store, Store)) {
@@ -70,11 +70,11 @@ async fn one_is_called_and_the_others_are_repeats((store, other): (Store, Store)
         panic!("{waits:?}");
     };
     assert_eq!(fits, Fit::Full, "it is not known when the call ends");
-    store.done(slice::from_ref(&claim)).await.unwrap();
+    store.mark_done(slice::from_ref(&claim)).await.unwrap();
     assert_eq!(ask(&other, vec![charge(&limit, "a", 1)]).await, DONE);
     // A later end takes nothing back.
     store.release(slice::from_ref(&claim)).await.unwrap();
-    store.done(&[claim]).await.unwrap();
+    store.mark_done(&[claim]).await.unwrap();
     assert_eq!(ask(&store, vec![charge(&limit, "a", 1)]).await, DONE);
     let look = other.look(&limit, key("a")).await.unwrap();
     assert_eq!((look.limit, look.room.remaining), (1, 0));
@@ -85,7 +85,7 @@ async fn one_is_called_and_the_others_are_repeats((store, other): (Store, Store)
 async fn what_is_done_is_forgotten_after_its_time((store, other): (Store, Store)) {
     let limit = limit("forgotten", once(200 * MS, HOUR, OnUnknown::DeadLetter));
     let claim = claimed(&store, &limit, "a").await;
-    store.done(&[claim]).await.unwrap();
+    store.mark_done(&[claim]).await.unwrap();
     eventually_async(BOUND, "the end of the time to live", async || {
         takes(&*other, &limit, "a").await
     })
@@ -122,7 +122,7 @@ async fn a_claim_that_is_not_renewed_leaves_it_unknown((store, other): (Store, S
     })
     .await;
     // Its replica is alive after all, and the downstream had accepted it.
-    store.done(&[lost]).await.unwrap();
+    store.mark_done(&[lost]).await.unwrap();
     assert_eq!(ask(&other, vec![charge(&dead, "a", 1)]).await, DONE);
 }
 
@@ -164,15 +164,15 @@ async fn it_is_all_or_none_with_other_limits((store, _): (Store, Store)) {
     let first = new(both("a"));
     let claim = Granted::call(&first.charges[0], first.ticket);
     assert!(is_granted(&decided(&store, first).await));
-    store.done(&[claim]).await.unwrap();
+    store.mark_done(&[claim]).await.unwrap();
     let remaining = async || store.look(&hour, key("x")).await.unwrap().room.remaining;
     // A repeat takes nothing of the other limit, and does not wait for it.
     assert_eq!(ask(&store, both("a")).await, DONE);
     assert_eq!(remaining().await, 1);
     assert!(is_granted(&ask(&store, both("b")).await));
     let repeat = ask(&store, other_way("a")).await;
-    let how = Ended::Done;
-    assert_eq!(repeat, Decision::Ended { by: 1, how });
+    let how = NotCalled::Done;
+    assert_eq!(repeat, Decision::NotCalled { by: 1, how });
     // A message that the other limit denies claims nothing.
     assert!(matches!(
         ask(&store, both("c")).await,
@@ -192,7 +192,7 @@ async fn a_replica_that_waits_is_notified_when_the_call_ends((store, other): (St
                 let claim = claimed(&store, &limit, &text).await;
                 assert!(!takes(&*other, &limit, &text).await);
                 match ends {
-                    true => store.done(&[claim]).await.unwrap(),
+                    true => store.mark_done(&[claim]).await.unwrap(),
                     false => drop(store.release(&[claim]).await.unwrap()),
                 }
                 if let Ok(notice) = tokio::time::timeout(100 * MS, notices.recv()).await {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use futures::future::join_all;
 use sluiced_core::limits::Rule;
 use sluiced_core::limits::admission::Decision;
-use sluiced_core::limits::generation::{Closing, LostWait};
+use sluiced_core::limits::generation::{ClosedReason, LostWait};
 use sluiced_core::policy::{
     self, Declaration, LimitPolicy, PolicyUpdate, PolicyVersion, Replacement,
 };
@@ -179,7 +179,10 @@ async fn a_change_of_kind_lets_no_more_through() {
             }
             let look = place.store.look(&limit, key("new")).await.unwrap();
             let lost = look.closed.map(|(_, why)| why);
-            assert_eq!(lost, (wait == LostWait::Forever).then_some(Closing::Lost));
+            assert_eq!(
+                lost,
+                (wait == LostWait::Forever).then_some(ClosedReason::Lost)
+            );
         }
     })
     .await;
@@ -283,7 +286,7 @@ async fn a_pause_bars_until_it_ends_and_costs_nothing() {
         let paused = place.policy("pause").pause(length, "op").await.unwrap();
         let (said, until) = paused.unwrap();
         adopt(&limit, log("2/1h", MS), said.version);
-        let why = Closing::Paused;
+        let why = ClosedReason::Paused;
         assert_eq!(
             place.ask(charge(&limit, "k", 1)).await,
             Decision::Closed { by: 0, until, why }

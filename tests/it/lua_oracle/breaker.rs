@@ -40,7 +40,7 @@ proptest! {
         for (told, behind) in reports {
             let known = (version + 1).saturating_sub(behind);
             let why = format!("why {known}");
-            let answer = store.report(&route, told, &why, known, &rule);
+            let answer = store.report_breaker(&route, told, &why, known, &rule);
             let status = world.runtime.block_on(answer).unwrap();
             let expected = report(&mut shared, told, &why, known, &rule, status.now);
             version = status.version;

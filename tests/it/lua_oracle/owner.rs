@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use proptest::prelude::*;
-use sluiced_core::owner::{Claim, Claimed, FORM, KEPT, claim, foreign};
+use sluiced_core::owner::{FORM, KEPT, NameClaim, StoredNameClaim, claim, foreign};
 use sluiced_core::time::StoreTime;
-use sluiced_ports::store::{Owning, Store as _};
+use sluiced_ports::store::{ClaimAction, Store as _};
 
 use super::world;
 use crate::support::redis::RedisServer;
@@ -15,7 +15,7 @@ use crate::support::redis::RedisServer;
 #[derive(Clone, Debug)]
 enum Step {
     /// A replica of a fleet claims or looks.
-    Claims(Owning, usize, usize, u32, BTreeMap<String, bool>),
+    Claims(ClaimAction, usize, usize, u32, BTreeMap<String, bool>),
     Leaves(usize),
     /// All claims become older: Redis' clock cannot be set.
     Older(u64),
@@ -29,7 +29,7 @@ fn steps() -> impl Strategy<Value = Step> {
         "routes.x",
     ]);
     let names = prop::collection::btree_map(name.prop_map(str::to_owned), any::<bool>(), 0..4);
-    let act = prop_oneof![4 => Just(Owning::Claim), 1 => Just(Owning::Look)];
+    let act = prop_oneof![4 => Just(ClaimAction::Claim), 1 => Just(ClaimAction::Look)];
     prop_oneof![
         6 => (act, 0..4_usize, 0..FLEETS.len(), prop_oneof![4 => Just(FORM), 1 => Just(FORM + 1)], names)
             .prop_map(|(act, replica, fleet, form, names)| Step::Claims(act, replica, fleet, form, names)),
@@ -64,7 +64,7 @@ fn older(connection: &mut redis::Connection, by: u64) {
 }
 
 /// A claim that ends while the test runs may be over in one and not in the other.
-fn is_at_its_end(all: &BTreeMap<String, Claimed>, now: StoreTime) -> bool {
+fn is_at_its_end(all: &BTreeMap<String, StoredNameClaim>, now: StoreTime) -> bool {
     all.values().any(|one| {
         let left = (one.at + KEPT).since(now).max(now.since(one.at + KEPT));
         left < Duration::from_millis(50)
@@ -89,12 +89,12 @@ proptest! {
             match step {
                 Step::Claims(act, replica, fleet, form, names) => {
                     let fleet = FLEETS[fleet].iter().map(|&name| name.to_owned()).collect();
-                    let (replica, own) = (format!("replica {replica}"), Claim { form, fleet, names });
+                    let (replica, own) = (format!("replica {replica}"), NameClaim { form, fleet, names });
                     let now = redis_time(&mut connection);
                     prop_assume!(!is_at_its_end(&all, now));
-                    let answer = world.runtime.block_on(store.own(act, &replica, &own)).unwrap();
+                    let answer = world.runtime.block_on(store.claim_names(act, &replica, &own)).unwrap();
                     let expected = match act {
-                        Owning::Claim => claim(&mut all, &replica, &own, now),
+                        ClaimAction::Claim => claim(&mut all, &replica, &own, now),
                         _ => foreign(&all, &own, now),
                     };
                     let plain = |all: Vec<sluiced_core::owner::Foreign>| {
@@ -105,8 +105,8 @@ proptest! {
                 }
                 Step::Leaves(replica) => {
                     let replica = format!("replica {replica}");
-                    let none = Claim { form: FORM, fleet: Vec::new(), names: BTreeMap::new() };
-                    let leaving = store.own(Owning::Leave, &replica, &none);
+                    let none = NameClaim { form: FORM, fleet: Vec::new(), names: BTreeMap::new() };
+                    let leaving = store.claim_names(ClaimAction::Leave, &replica, &none);
                     prop_assert_eq!(world.runtime.block_on(leaving).unwrap(), []);
                     all.remove(&replica);
                 }

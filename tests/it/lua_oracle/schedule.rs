@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 use sluiced_core::schedule::{self, Ask, ClockView, Schedule, Turn};
 use sluiced_core::time::StoreTime;
-use sluiced_ports::store::{PacedLimit, Store as _};
+use sluiced_ports::store::{PacedRow, Store as _};
 
 use super::{World, clock_ask, paces, world};
 use crate::support::redis::RedisServer;
@@ -199,7 +199,7 @@ fn near(now: StoreTime, by: i64) -> StoreTime {
 struct Play<'a> {
     world: &'a World,
     connection: redis::Connection,
-    paces: [PacedLimit; 4],
+    paces: [PacedRow; 4],
     now: StoreTime,
     turn: Option<Turn>,
     generations: Vec<u64>,
@@ -377,7 +377,7 @@ fn the_time_to_live_outlasts_two_periods_and_a_freeze() {
     let connection = &mut RedisServer::shared().connection();
     let paces = paces();
     let day = 24 * 3600 * 1000;
-    let limit = |i: usize, name: &str| PacedLimit::new(name, paces[i].pace);
+    let limit = |i: usize, name: &str| PacedRow::new(name, paces[i].pace);
     for (i, least) in [(0, day), (3, 2 * 366 * day)] {
         let limit = limit(i, &format!("ttl-{i}"));
         let key = format!("oracle:{{{}}}:paced", limit.name);

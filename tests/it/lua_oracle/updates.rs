@@ -8,7 +8,7 @@ use sluiced_core::policy::{self, Declaration, Files, LimitPolicy, PolicyUpdate, 
 use sluiced_core::schedule::{self, Ask, Schedule};
 use sluiced_core::time::StoreTime;
 use sluiced_ports::policies::PolicyOf;
-use sluiced_ports::store::{Family, PRESENCE, PacedLimit, PolicyStore as _, Store as _};
+use sluiced_ports::store::{Family, PRESENCE, PacedRow, PolicyStore as _, Store as _};
 use tokio::time::Instant;
 
 use super::{World, clock_ask, paces, world};
@@ -164,10 +164,11 @@ impl Play<'_> {
     ) -> Result<(), TestCaseError> {
         let store = &self.world.store;
         let other = if most {
-            store.absent(Family::Paced, "updates", "host:2")
+            store.withdraw_file(Family::Paced, "updates", "host:2")
         } else {
             let known = PolicyVersion::NONE;
-            let other = store.present(Family::Paced, "updates", "host:2", "another file", known);
+            let other =
+                store.declare_presence(Family::Paced, "updates", "host:2", "another file", known);
             futures::FutureExt::boxed(async { other.await.map(drop) })
         };
         self.world.runtime.block_on(other).unwrap();
@@ -290,9 +291,9 @@ impl Play<'_> {
             want: 3,
             ..clock_ask()
         };
-        let limit = PacedLimit {
+        let limit = PacedRow {
             known,
-            ..PacedLimit::new("updates", pace)
+            ..PacedRow::new("updates", pace)
         };
         let lease = self.world.store.lease(&limit, ask.clone());
         let told = self.world.runtime.block_on(lease).unwrap();

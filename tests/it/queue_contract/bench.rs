@@ -10,7 +10,7 @@ use lapin::types::{AMQPValue, FieldTable};
 use sluiced_amqp::embedded::{self, EmbeddedOptions, Input};
 use sluiced_amqp::rabbit::{RabbitQueue, RouteOptions};
 use sluiced_core::gate::Tap;
-use sluiced_core::parking::Space;
+use sluiced_core::parking::ParkedQueue;
 use sluiced_ports::clock::Clock;
 use sluiced_ports::message::header;
 use sluiced_ports::queue::Delivery;
@@ -95,7 +95,7 @@ impl Bench {
         match &self.broker {
             Some(broker) => {
                 let mut all = broker.drain(&self.queue).await;
-                for space in Space::all() {
+                for space in ParkedQueue::all() {
                     let queue = format!("{}.parked.{}", self.queue, space.label());
                     all.extend(broker.drain(&queue).await);
                 }

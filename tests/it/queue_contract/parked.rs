@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sluiced_core::gate::Tap;
-use sluiced_core::parking::Space;
+use sluiced_core::parking::ParkedQueue;
 use sluiced_ports::message::{HeaderValue, header};
 use sluiced_ports::queue::Verdict;
 use tokio::time::timeout;
@@ -16,13 +16,13 @@ use crate::support::wait::eventually;
 use super::bench::{Backend, Bench};
 use super::{BOUND, QUIET, later, numbers};
 
-fn parked(space: Space) -> Verdict {
+fn parked(space: ParkedQueue) -> Verdict {
     let headers = vec![(header::PARKED, HeaderValue::Int(5))];
     Verdict::Parked { space, headers }
 }
 
 pub(crate) async fn the_parked_make_room_and_come_back_whole(backend: Backend) {
-    let space = Space::of(3);
+    let space = ParkedQueue::of(3);
     let mut bench = Bench::start(backend, 6, 4).await;
     let mut held = bench.take(4).await;
     assert_eq!(numbers(&held), (1..=4).collect());
@@ -74,7 +74,7 @@ pub(crate) async fn the_parked_make_room_and_come_back_whole(backend: Backend) {
 }
 
 pub(crate) async fn the_parked_are_counted_bounded_and_kept(backend: Backend) {
-    let space = Space::of(7);
+    let space = ParkedQueue::of(7);
     let mut bench = Bench::start(backend, 12, 4).await;
     let subscription = Arc::clone(&bench.subscription);
     eventually(BOUND, "parking is possible", || {

@@ -10,7 +10,7 @@ use sluiced_core::judge::DeadReason;
 use sluiced_ports::connect::Tls;
 use sluiced_ports::marks::Marks;
 use sluiced_ports::message::{HeaderValue, header};
-use sluiced_ports::queue::{Delivery, Part, Verdict};
+use sluiced_ports::queue::{Delivery, QueuePart, Verdict};
 use tokio::sync::mpsc;
 
 use super::rabbit::Rabbit;
@@ -36,13 +36,13 @@ impl QueueEvents for Counted {
         self.add(verdict, count);
     }
 
-    fn counted(&self, _route: &str, part: Part, count: u64) {
+    fn counted(&self, _route: &str, part: QueuePart, count: u64) {
         if count > 0 {
             let name = match part {
-                Part::Ready => "ready counted",
-                Part::Dead => "dead counted",
-                Part::Waiting => "waiting counted",
-                Part::Parked => return,
+                QueuePart::Ready => "ready counted",
+                QueuePart::Dead => "dead counted",
+                QueuePart::Waiting => "waiting counted",
+                QueuePart::Parked => return,
             };
             self.0.lock().unwrap().insert(name, count);
         }
@@ -60,11 +60,11 @@ impl QueueEvents for Counted {
         self.add("shortened", 1);
     }
 
-    fn vanished(&self, _route: &str, _part: Part, count: u64) {
+    fn vanished(&self, _route: &str, _part: QueuePart, count: u64) {
         self.add("vanished", count);
     }
 
-    fn gone(&self, _route: &str, _part: Part) {
+    fn gone(&self, _route: &str, _part: QueuePart) {
         self.add("gone", 1);
     }
 

@@ -52,7 +52,7 @@ impl StrictBroker {
 
 /// Closes of channels that the front itself sent, and whose answers it keeps.
 #[derive(Default)]
-struct Closing {
+struct ClosedReason {
     /// To the client: everything on these channels is dropped until its answer.
     by_client: HashMap<u16, bool>,
     /// To the server.
@@ -68,7 +68,7 @@ async fn pass(client: TcpStream, server: TcpStream) {
     {
         return;
     }
-    let closing = Arc::new(Mutex::new(Closing::default()));
+    let closing = Arc::new(Mutex::new(ClosedReason::default()));
     let to_client = Arc::new(tokio::sync::Mutex::new(to_client));
     let back = tokio::spawn(answers(
         from_server,
@@ -83,7 +83,7 @@ async fn asks(
     mut from: OwnedReadHalf,
     mut to: OwnedWriteHalf,
     back: Arc<tokio::sync::Mutex<OwnedWriteHalf>>,
-    closing: &Mutex<Closing>,
+    closing: &Mutex<ClosedReason>,
 ) {
     while let Some(frame) = read(&mut from).await {
         let is_closing = closing
@@ -123,7 +123,7 @@ async fn asks(
 async fn answers(
     mut from: OwnedReadHalf,
     to: Arc<tokio::sync::Mutex<OwnedWriteHalf>>,
-    closing: Arc<Mutex<Closing>>,
+    closing: Arc<Mutex<ClosedReason>>,
 ) {
     while let Some(frame) = read(&mut from).await {
         {

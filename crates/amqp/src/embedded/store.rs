@@ -16,12 +16,12 @@ use super::list::{Checkpoint, Input, InputLine, InputLines};
 use crate::QueueEvents;
 use sluiced_core::gate::Tap;
 use sluiced_core::judge::DeadReason;
-use sluiced_core::parking::Space;
+use sluiced_core::parking::ParkedQueue;
 use sluiced_ports::clock::Clock;
 use sluiced_ports::connect::Link;
 use sluiced_ports::message::{HeaderValue, Headers, Message, header};
 use sluiced_ports::queue::{
-    Delivery, HeaderPatch, Leftover, Settlement, Sink, Verdict, time_to_close,
+    Delivery, HeaderPatch, Leftover, Settlement, SettlementSender, Verdict, time_to_close,
 };
 
 /// Messages that wait in memory at most; then the input is not read on until some are back.
@@ -33,7 +33,7 @@ pub(super) struct Item {
     pub(super) headers: Headers,
     pub(super) redelivered: bool,
     /// The parked queue that it is in, or was in when it was handed out.
-    pub(super) space: Option<Space>,
+    pub(super) space: Option<ParkedQueue>,
 }
 
 /// The state of the queue. One task owns it.
@@ -76,7 +76,7 @@ impl LocalQueue {
         Self {
             route: options.route,
             prefetch: usize::from(options.prefetch.max(1)),
-            parked_prefetch: usize::from(Space::prefetch(options.prefetch)),
+            parked_prefetch: usize::from(ParkedQueue::prefetch(options.prefetch)),
             clock,
             events,
             deliveries,
@@ -86,10 +86,10 @@ impl LocalQueue {
             lost: 0,
             next_tag: 0,
             ready: VecDeque::new(),
-            parked: Space::all().map(|_| VecDeque::new()).collect(),
+            parked: ParkedQueue::all().map(|_| VecDeque::new()).collect(),
             parked_count,
             out: HashMap::new(),
-            out_of: Space::all().map(|_| 0).collect(),
+            out_of: ParkedQueue::all().map(|_| 0).collect(),
             alarms: BinaryHeap::new(),
             waiting: HashMap::new(),
         }
@@ -110,7 +110,7 @@ impl LocalQueue {
         };
         let mut lines = Some(lines);
         link.send_replace(Link::Up);
-        let (sink, mut settlements) = Sink::new();
+        let (sink, mut settlements) = SettlementSender::new();
         let mut left = Leftover::default();
         loop {
             let open = *tap.borrow_and_update() == Tap::Open;
@@ -168,7 +168,7 @@ impl LocalQueue {
     }
 
     /// Hands out as many messages as the prefetch allows.
-    fn serve(&mut self, sink: &Sink) {
+    fn serve(&mut self, sink: &SettlementSender) {
         while self.has_room() {
             let Some(item) = self.ready.pop_front() else {
                 break;
@@ -257,7 +257,7 @@ impl LocalQueue {
         self.events.settled(&self.route, "dead", 1);
     }
 
-    fn hand_out(&mut self, item: Item, sink: &Sink) {
+    fn hand_out(&mut self, item: Item, sink: &SettlementSender) {
         self.next_tag += 1;
         let message = Message {
             body: item.line.text.clone(),

@@ -11,7 +11,7 @@ use url::{Host, Url};
 use super::RabbitError;
 use super::queues::renewal::RENEW;
 use sluiced_core::ladder::Ladder;
-use sluiced_core::parking::Space;
+use sluiced_core::parking::ParkedQueue;
 use sluiced_ports::connect::{Secret, Tls};
 use sluiced_settings::types::{RabbitMq, Results, Route, Settings};
 use sluiced_settings::urls::is_encoded;
@@ -62,7 +62,7 @@ pub struct RouteOptions {
     pub name: Arc<str>,
     pub settings: Arc<Route>,
     /// How many unsettled deliveries the broker hands out at most; at least 1. Each parked queue has
-    /// one of its own beside it ([`Space::prefetch`]).
+    /// one of its own beside it ([`ParkedQueue::prefetch`]).
     pub prefetch: u16,
     /// The longest wait that one step of the ladder should cover (a step is 4096 s at most).
     pub longest_wait: Duration,
@@ -91,7 +91,7 @@ impl RouteOptions {
 
     /// The prefetch of each parked queue.
     pub(super) const fn parked_prefetch(&self) -> u16 {
-        Space::prefetch(self.prefetch)
+        ParkedQueue::prefetch(self.prefetch)
     }
 
     pub(super) fn ladder(&self) -> Ladder {

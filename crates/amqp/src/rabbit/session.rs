@@ -35,7 +35,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until, timeout};
 
 use super::RabbitError;
 use super::connections::live::Live;
-use super::messages::convert::{Arrived, arrived, is_worn};
+use super::messages::convert::{Arrived, arrived, was_returned_too_often};
 use super::publishing::publisher::Publisher;
 use super::queues::counts::{Counting, News};
 use super::queues::topology::Target;
@@ -46,9 +46,9 @@ use kept::Kept;
 use settling::{Unsettled, to_end_of_queue};
 use sluiced_core::acks::{Batch, Fate, Frame};
 use sluiced_core::gate::Tap;
-use sluiced_core::parking::Space;
+use sluiced_core::parking::ParkedQueue;
 use sluiced_ports::connect::Link;
-use sluiced_ports::queue::{Delivery, Leftover, Settlement, Sink, time_to_close};
+use sluiced_ports::queue::{Delivery, Leftover, Settlement, SettlementSender, time_to_close};
 
 pub(super) use kept::KeptVerdicts;
 
@@ -80,7 +80,7 @@ pub(super) struct Session {
     /// Something was acknowledged on this channel.
     acknowledged: bool,
     /// Each delivery carries a copy of it.
-    sink: Sink,
+    sink: SettlementSender,
     settlements: mpsc::UnboundedReceiver<Settlement>,
     publisher: Publisher,
     /// Publishes results.
@@ -94,7 +94,7 @@ impl Session {
         let channel = live.open_channel().await?;
         let groups = declare(&context, &live).await?;
         let consumers = Consumers::new(groups);
-        let (sink, settlements) = Sink::new();
+        let (sink, settlements) = SettlementSender::new();
         Ok(Self {
             unsettled: Unsettled::new(&context.route, consumers.prefetches()),
             publisher: Publisher::start(Arc::clone(&context)),
@@ -217,7 +217,7 @@ impl Session {
         }
         let now = self.context.clock.now();
         let bytes = delivery.data.len() as u64;
-        let worn = delivery.redelivered && is_worn(&delivery.properties);
+        let worn = delivery.redelivered && was_returned_too_often(&delivery.properties);
         if !self.unsettled.budget.take(bytes, now) {
             if !worn {
                 return self.give_back_for_room(&delivery);
@@ -337,7 +337,7 @@ async fn declare(context: &Context, live: &Live) -> Result<Vec<Group>, RabbitErr
     let mut groups = vec![Group::work(route)];
     if route.parks() {
         let mut spaces = Vec::new();
-        for space in Space::all() {
+        for space in ParkedQueue::all() {
             match context.make_sure(live, Target::Parked(space)).await {
                 Err(error) if !error.is_of_one_queue() => return Err(error),
                 made => spaces.extend(made.ok().map(|()| space)),

@@ -1,7 +1,7 @@
 //! What follows from a call: what comes out of the decision.
 //!
 //! Problem: the end of a call concerns the message, its limits, its keys and the breaker at once. So the decision is
-//! one list, [`Follows`], with a field for each of them, and the code that carries it out decides nothing.
+//! one list, [`AfterCall`], with a field for each of them, and the code that carries it out decides nothing.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use crate::time::Mono;
 
 /// What follows from a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Follows {
+pub struct AfterCall {
     /// What becomes of the message.
     pub next: Next,
     /// What its calls have done to it, this one included.
@@ -32,14 +32,14 @@ pub struct Follows {
     pub freeze: Option<Duration>,
     /// The key that the answer names has nothing left for so long, for every replica.
     pub closes: Option<Duration>,
-    pub keys: KeysFollow,
+    pub keys: KeyChanges,
     /// What must be reported to the store of the breaker.
     pub report: Option<BreakerReport>,
     /// The call opened the breaker, or kept it open: its answer is the reason.
     pub is_reason: bool,
     pub downstream: DownstreamState,
     /// The gate of the route may have changed.
-    pub gate_turns: bool,
+    pub gate_may_change: bool,
     /// For each [`CallEnd::used`](super::CallEnd::used).
     pub used: Vec<Used>,
     /// For each [`CallEnd::quotas`](super::CallEnd::quotas).
@@ -89,7 +89,7 @@ pub enum ClaimsEnd {
 
 /// What an answer shows about the keys of its message.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum KeysFollow {
+pub enum KeyChanges {
     /// These were refused, and pass again. Empty: nothing new.
     Pass(Vec<KeyId>),
     Refused {

@@ -84,13 +84,13 @@ fn tried(attempts: u32) -> Tries {
 }
 
 /// What follows on a route that is always open, for the first call that it makes.
-fn alone(call: &CallEnd<'_>) -> Follows {
+fn alone(call: &CallEnd<'_>) -> AfterCall {
     let mut refusals = Refusals::default();
-    follow(call, &mut Gate::new(None, None), &mut refusals, |at| at)
+    decide(call, &mut Gate::new(None, None), &mut refusals, |at| at)
 }
 
 /// What follows while the downstream is away.
-fn away(call: &CallEnd<'_>) -> Follows {
+fn away(call: &CallEnd<'_>) -> AfterCall {
     let mut gate = Gate::new(None, Some(breaker()));
     let status = BreakerStatus {
         now: call.now.store,
@@ -101,7 +101,7 @@ fn away(call: &CallEnd<'_>) -> Follows {
         why: "503".into(),
     };
     gate.answered(Some(&status), call.now.local);
-    follow(call, &mut gate, &mut Refusals::default(), |at| at)
+    decide(call, &mut gate, &mut Refusals::default(), |at| at)
 }
 
 fn breaker() -> BreakerRule {
@@ -114,14 +114,14 @@ fn breaker() -> BreakerRule {
 }
 
 /// A call that is refused while others pass.
-fn refused_alone(call: &CallEnd<'_>) -> Follows {
+fn refused_alone(call: &CallEnd<'_>) -> AfterCall {
     let mut refusals = Refusals::default();
     refusals.accepted(&[], call.now.local);
-    follow(call, &mut Gate::new(None, None), &mut refusals, |at| at)
+    decide(call, &mut Gate::new(None, None), &mut refusals, |at| at)
 }
 
 /// The second of two different messages that are refused in a row.
-fn refused_with_all(call: &CallEnd<'_>) -> Follows {
+fn refused_with_all(call: &CallEnd<'_>) -> AfterCall {
     let mut refusals = Refusals::default();
     let mut gate = Gate::new(None, None);
     let other = CallEnd {
@@ -130,8 +130,8 @@ fn refused_with_all(call: &CallEnd<'_>) -> Follows {
         tries: Tries::default(),
         ..*call
     };
-    follow(&other, &mut gate, &mut refusals, |at| at);
-    follow(call, &mut gate, &mut refusals, |at| at)
+    decide(&other, &mut gate, &mut refusals, |at| at);
+    decide(call, &mut gate, &mut refusals, |at| at)
 }
 
 fn wait_of(next: Next, from: Now) -> Option<Duration> {
@@ -211,13 +211,13 @@ fn a_call_says_of_the_downstream_whether_it_is_there() {
         call(outcome, number.map(status).ok_or(Silence::Timeout)).sign()
     };
     for number in [None, Some(500), Some(503), Some(401), Some(403), Some(407)] {
-        assert_eq!(of(Outcome::TRANSIENT, number), Sign::Away, "{number:?}");
+        assert_eq!(of(Outcome::TRANSIENT, number), Evidence::Away, "{number:?}");
     }
-    assert_eq!(of(Outcome::TRANSIENT, Some(408)), Sign::Unclear);
-    assert_eq!(of(Outcome::Permanent, None), Sign::Unclear);
-    assert_eq!(of(Outcome::Permanent, Some(403)), Sign::Rejected);
-    assert_eq!(of(Outcome::Accepted, Some(200)), Sign::Accepted);
-    assert_eq!(of(THROTTLED, Some(429)), Sign::Alive);
+    assert_eq!(of(Outcome::TRANSIENT, Some(408)), Evidence::Unclear);
+    assert_eq!(of(Outcome::Permanent, None), Evidence::Unclear);
+    assert_eq!(of(Outcome::Permanent, Some(403)), Evidence::Rejected);
+    assert_eq!(of(Outcome::Accepted, Some(200)), Evidence::Accepted);
+    assert_eq!(of(THROTTLED, Some(429)), Evidence::Alive);
 }
 
 #[test]
@@ -248,7 +248,7 @@ fn a_refusal_of_all_is_never_the_end_however_long_it_takes() {
                 ..tried(attempts)
             }
         );
-        let KeysFollow::Refused { behind, .. } = follows.keys else {
+        let KeyChanges::Refused { behind, .. } = follows.keys else {
             panic!("it was refused");
         };
         assert_eq!(behind, Some(call.now.local + SECOND + call.interval));
@@ -363,7 +363,7 @@ fn a_wait_goes_on_until_the_route_or_another_one_may_send() {
     let opens = now(seconds(3_600)).store;
     let mut gate = Gate::new(None, None);
     let mut refusals = Refusals::default();
-    let follows = follow(&failed(0), &mut gate, &mut refusals, |at| at.max(opens));
+    let follows = decide(&failed(0), &mut gate, &mut refusals, |at| at.max(opens));
     let away = NextWait::InQueue(seconds(3_600), Cause::Failed);
     assert!(matches!(follows.next, Next::Again { waits, .. } if waits == away));
 }
@@ -434,9 +434,9 @@ fn a_throttled_answer_that_names_a_key_closes_it() {
         ..answered(Outcome::Throttled { wait }, 429)
     };
     for _ in 0..3 {
-        let follows = follow(&call(false), &mut gate, &mut refusals, |at| at);
+        let follows = decide(&call(false), &mut gate, &mut refusals, |at| at);
         assert_eq!((follows.freeze, follows.closes), (None, Some(wait)));
-        let refused = KeysFollow::Refused {
+        let refused = KeyChanges::Refused {
             behind: None,
             refused: vec![(5, wait)],
         };
@@ -448,12 +448,12 @@ fn a_throttled_answer_that_names_a_key_closes_it() {
         keys: &[5],
         ..answered(Outcome::Accepted, 200)
     };
-    let follows = follow(&accepted, &mut gate, &mut refusals, |at| at);
-    assert_eq!(follows.keys, KeysFollow::Pass(vec![5]));
+    let follows = decide(&accepted, &mut gate, &mut refusals, |at| at);
+    assert_eq!(follows.keys, KeyChanges::Pass(vec![5]));
     // The key of all messages is closed in the store alone.
     let follows = alone(&call(true));
     assert_eq!(follows.closes, Some(wait));
-    let refused = KeysFollow::Refused {
+    let refused = KeyChanges::Refused {
         behind: None,
         refused: Vec::new(),
     };
@@ -487,7 +487,7 @@ fn a_call_with_replaced_credentials_does_not_count() {
         ..answered(transient, 401)
     };
     for _ in 0..5 {
-        let follows = follow(&call, &mut gate, &mut Refusals::default(), |at| at);
+        let follows = decide(&call, &mut gate, &mut Refusals::default(), |at| at);
         assert_eq!(follows.tries.attempts, 0);
         assert_eq!(follows.downstream, DownstreamState::default());
         let again = Next::Again {
@@ -527,7 +527,7 @@ fn a_call_whose_answer_is_not_seen_says_nothing_of_the_account() {
             message,
             ..answered(THROTTLED, 429)
         };
-        frozen |= follow(&refused, &mut gate, &mut refusals, |at| at)
+        frozen |= decide(&refused, &mut gate, &mut refusals, |at| at)
             .freeze
             .is_some();
         let mut unseen = CallEnd {
@@ -535,7 +535,7 @@ fn a_call_whose_answer_is_not_seen_says_nothing_of_the_account() {
             ..answered(Outcome::Accepted, 200)
         };
         unseen.rules.shows = Shows::Nothing;
-        let follows = follow(&unseen, &mut gate, &mut refusals, |at| at);
+        let follows = decide(&unseen, &mut gate, &mut refusals, |at| at);
         assert_eq!(follows.next, Next::Done);
         assert!(!follows.came_early);
     }
@@ -555,7 +555,7 @@ fn a_call_whose_answer_is_not_seen_opens_only_keys_that_it_waited_for() {
         },
         ..answered(THROTTLED, 429)
     };
-    follow(&refused, &mut gate, &mut refusals, |at| at);
+    decide(&refused, &mut gate, &mut refusals, |at| at);
     for (began, opens) in [(Mono::default(), vec![]), (now(SECOND).local, vec![7])] {
         let mut unseen = CallEnd {
             began,
@@ -563,8 +563,8 @@ fn a_call_whose_answer_is_not_seen_opens_only_keys_that_it_waited_for() {
             ..answered(Outcome::Accepted, 200)
         };
         unseen.rules.shows = Shows::Nothing;
-        let follows = follow(&unseen, &mut gate, &mut refusals, |at| at);
-        assert_eq!(follows.keys, KeysFollow::Pass(opens), "{began:?}");
+        let follows = decide(&unseen, &mut gate, &mut refusals, |at| at);
+        assert_eq!(follows.keys, KeyChanges::Pass(opens), "{began:?}");
     }
 }
 
@@ -581,10 +581,10 @@ fn where_hosts_differ_refusals_freeze_nothing() {
             ..answered(THROTTLED, 429)
         };
         call.rules.shows = Shows::Host;
-        let follows = follow(&call, &mut gate, &mut refusals, |at| at);
+        let follows = decide(&call, &mut gate, &mut refusals, |at| at);
         assert_eq!(follows.freeze, None, "message {message}");
         let closed =
-            matches!(&follows.keys, KeysFollow::Refused { refused, .. } if !refused.is_empty());
+            matches!(&follows.keys, KeyChanges::Refused { refused, .. } if !refused.is_empty());
         assert_eq!(closed, message > 0, "message {message}");
     }
 }

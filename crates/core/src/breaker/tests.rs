@@ -64,7 +64,7 @@ impl Fleet {
         Some(status)
     }
 
-    fn call_ends(&mut self, replica: usize, sign: Sign) {
+    fn call_ends(&mut self, replica: usize, sign: Evidence) {
         let now = self.mono();
         let told = self.replicas[replica].observe(sign, now);
         self.answer(replica, told);
@@ -90,17 +90,17 @@ impl Fleet {
 fn failures_in_a_row_open_it_for_all_and_one_that_succeeds_between_does_not() {
     let mut fleet = Fleet::of(3);
     for sign in [
-        Sign::Away,
-        Sign::Away,
-        Sign::Accepted,
-        Sign::Away,
-        Sign::Away,
+        Evidence::Away,
+        Evidence::Away,
+        Evidence::Accepted,
+        Evidence::Away,
+        Evidence::Away,
     ] {
         fleet.call_ends(0, sign);
     }
     assert_eq!(fleet.at(0), [0, 1, 2]);
-    fleet.call_ends(0, Sign::Unclear);
-    fleet.call_ends(0, Sign::Away);
+    fleet.call_ends(0, Evidence::Unclear);
+    fleet.call_ends(0, Evidence::Away);
     assert_eq!(fleet.at(0), [0_usize; 0]);
     assert!(fleet.replicas.iter().all(Breaker::is_open));
 }
@@ -108,9 +108,9 @@ fn failures_in_a_row_open_it_for_all_and_one_that_succeeds_between_does_not() {
 #[test]
 fn one_replica_probes_at_a_time_and_pauses_grow_to_their_bound() {
     let mut fleet = Fleet::of(3);
-    (0..3).for_each(|_| fleet.call_ends(0, Sign::Away));
+    (0..3).for_each(|_| fleet.call_ends(0, Evidence::Away));
     // The others fail as well, and report it late: that is the same outage.
-    (0..9).for_each(|_| fleet.call_ends(1, Sign::Away));
+    (0..9).for_each(|_| fleet.call_ends(1, Evidence::Away));
     let mut last = 0;
     // Those that had no call of their own that failed are the first to probe.
     for (pause, replica) in [(500, 1), (1_000, 2), (2_000 + LATER, 0), (2_000 + LATER, 0)] {
@@ -121,34 +121,34 @@ fn one_replica_probes_at_a_time_and_pauses_grow_to_their_bound() {
         fleet.replicas[probing[0]].sent(now);
         assert_eq!(fleet.at(last + pause + 10), [0_usize; 0]);
         last += pause + 10;
-        fleet.call_ends(probing[0], Sign::Away);
+        fleet.call_ends(probing[0], Evidence::Away);
     }
 }
 
 #[test]
 fn a_probe_that_succeeds_lets_all_go_on_one_more_at_a_time() {
     let mut fleet = Fleet::of(2);
-    (0..3).for_each(|_| fleet.call_ends(0, Sign::Away));
+    (0..3).for_each(|_| fleet.call_ends(0, Evidence::Away));
     let probing = fleet.at(500)[0];
     let now = fleet.mono();
     fleet.replicas[probing].sent(now);
-    fleet.call_ends(probing, Sign::Accepted);
+    fleet.call_ends(probing, Evidence::Accepted);
     // The one whose calls had failed tries one for itself.
     let now = fleet.mono();
     fleet.replicas[0].sent(now);
-    fleet.call_ends(0, Sign::Accepted);
+    fleet.call_ends(0, Evidence::Accepted);
     let now = fleet.mono();
     for breaker in &mut fleet.replicas {
         assert!(!breaker.is_open());
         for at_once in 1..=RAMP {
             assert!(breaker.blocked(at_once - 1, now).is_none());
             assert!(breaker.blocked(at_once, now).is_some());
-            assert_eq!(breaker.observe(Sign::Accepted, now), None);
+            assert_eq!(breaker.observe(Evidence::Accepted, now), None);
         }
         assert!(breaker.is_closed());
     }
     // The next outage begins with a short pause again.
-    (0..3).for_each(|_| fleet.call_ends(1, Sign::Away));
+    (0..3).for_each(|_| fleet.call_ends(1, Evidence::Away));
     assert_eq!(fleet.at(999), [0_usize; 0]);
     assert_eq!(fleet.at(1_000), [0]);
 }
@@ -156,7 +156,7 @@ fn a_probe_that_succeeds_lets_all_go_on_one_more_at_a_time() {
 #[test]
 fn a_probe_that_did_not_leave_is_made_at_the_next_slot() {
     let mut fleet = Fleet::of(2);
-    (0..3).for_each(|_| fleet.call_ends(0, Sign::Away));
+    (0..3).for_each(|_| fleet.call_ends(0, Evidence::Away));
     let probing = fleet.at(500)[0];
     let now = fleet.mono();
     let breaker = &mut fleet.replicas[probing];
@@ -165,7 +165,7 @@ fn a_probe_that_did_not_leave_is_made_at_the_next_slot() {
     breaker.unsent();
     assert!(breaker.blocked(0, now).is_none());
     breaker.sent(now);
-    fleet.call_ends(probing, Sign::Accepted);
+    fleet.call_ends(probing, Evidence::Accepted);
     let may = |breaker: &Breaker| breaker.blocked(0, now).is_none();
     assert!(fleet.replicas.iter().all(may));
 }
@@ -173,7 +173,7 @@ fn a_probe_that_did_not_leave_is_made_at_the_next_slot() {
 #[test]
 fn a_probe_that_was_never_made_is_passed_on() {
     let mut fleet = Fleet::of(2);
-    (0..3).for_each(|_| fleet.call_ends(0, Sign::Away));
+    (0..3).for_each(|_| fleet.call_ends(0, Evidence::Away));
     // The second has no message to send, or has died.
     assert_eq!(fleet.at(500), [1]);
     assert_eq!(fleet.at(10_499), [1]);
@@ -184,14 +184,14 @@ fn a_probe_that_was_never_made_is_passed_on() {
 #[test]
 fn a_store_that_forgot_or_went_back_in_time_keeps_nothing_shut_for_long() {
     let mut fleet = Fleet::of(2);
-    (0..3).for_each(|_| fleet.call_ends(0, Sign::Away));
+    (0..3).for_each(|_| fleet.call_ends(0, Evidence::Away));
     fleet.shared = StoredBreaker::default();
     assert_eq!(
         fleet.at(500 + LATER),
         [0, 1],
         "both learn that nothing is known, and go on"
     );
-    (0..3).for_each(|_| fleet.call_ends(1, Sign::Away));
+    (0..3).for_each(|_| fleet.call_ends(1, Evidence::Away));
     assert_eq!(fleet.at(501 + LATER), [0_usize; 0]);
     let mut early = Fleet::of(1);
     early.shared = fleet.shared.clone();
@@ -206,10 +206,10 @@ fn without_an_answer_it_stays_shut_and_asks_again() {
     let mut breaker = Breaker::new(rule());
     let at = Mono::from_micros;
     for _ in 0..2 {
-        assert_eq!(breaker.observe(Sign::Away, at(5)), None);
+        assert_eq!(breaker.observe(Evidence::Away, at(5)), None);
     }
     assert_eq!(
-        breaker.observe(Sign::Away, at(5)),
+        breaker.observe(Evidence::Away, at(5)),
         Some(BreakerReport::Failed)
     );
     breaker.unanswered(at(10));
@@ -223,11 +223,11 @@ fn without_an_answer_it_stays_shut_and_asks_again() {
 fn what_the_store_did_not_hear_is_reported_again() {
     let mut fleet = Fleet::of(1);
     for _ in 0..2 {
-        fleet.call_ends(0, Sign::Away);
+        fleet.call_ends(0, Evidence::Away);
     }
     let (now, breaker) = (fleet.mono(), &mut fleet.replicas[0]);
     assert_eq!(
-        breaker.observe(Sign::Away, now),
+        breaker.observe(Evidence::Away, now),
         Some(BreakerReport::Failed)
     );
     breaker.unanswered(now);
@@ -245,7 +245,7 @@ fn what_the_store_did_not_hear_is_reported_again() {
 
 /// What each replica's calls show, for a minute of calls every 10 ms: how many it made, and how many of them were
 /// refused.
-fn a_minute(fleet: &mut Fleet, signs: &[Sign]) -> Vec<(u32, u32)> {
+fn a_minute(fleet: &mut Fleet, signs: &[Evidence]) -> Vec<(u32, u32)> {
     let mut calls = vec![(0, 0); signs.len()];
     let start = (fleet.now - 1_000_000_000) / 1_000;
     for step in 0..6_000_u64 {
@@ -256,7 +256,7 @@ fn a_minute(fleet: &mut Fleet, signs: &[Sign]) -> Vec<(u32, u32)> {
                 fleet.replicas[replica].sent(now);
                 fleet.call_ends(replica, *sign);
                 calls[replica].0 += 1;
-                calls[replica].1 += u32::from(*sign != Sign::Accepted);
+                calls[replica].1 += u32::from(*sign != Evidence::Accepted);
             }
         }
     }
@@ -266,9 +266,9 @@ fn a_minute(fleet: &mut Fleet, signs: &[Sign]) -> Vec<(u32, u32)> {
 /// A wrong template (422) or a wrong token (401) of one replica: the others pause once, and go on at once.
 #[test]
 fn a_replica_whose_own_calls_are_refused_stops_only_itself() {
-    for (wrong, in_a_row) in [(Sign::Rejected, 4), (Sign::Away, 3)] {
+    for (wrong, in_a_row) in [(Evidence::Rejected, 4), (Evidence::Away, 3)] {
         let mut fleet = Fleet::of(3);
-        let signs = [wrong, Sign::Accepted, Sign::Accepted];
+        let signs = [wrong, Evidence::Accepted, Evidence::Accepted];
         let calls = a_minute(&mut fleet, &signs);
         // Pauses of its own: 0.5, 1, 2, 2 … seconds.
         assert!(
@@ -282,7 +282,7 @@ fn a_replica_whose_own_calls_are_refused_stops_only_itself() {
         assert_eq!(fleet.replicas[0].away_for(), Some(AwayFor::ThisReplica));
         assert_eq!(fleet.replicas[1].away_for(), None);
         // Mended, it goes on by itself.
-        let calls = a_minute(&mut fleet, &[Sign::Accepted; 3]);
+        let calls = a_minute(&mut fleet, &[Evidence::Accepted; 3]);
         assert!(calls[0].0 >= 5_700, "{wrong:?}: {calls:?}");
         assert_eq!(fleet.replicas[0].away_for(), None);
     }
@@ -292,8 +292,8 @@ fn a_replica_whose_own_calls_are_refused_stops_only_itself() {
 #[test]
 fn replicas_that_are_right_go_on_however_many_are_wrong() {
     let mut fleet = Fleet::of(5);
-    let mut signs = [Sign::Away; 5];
-    signs[3] = Sign::Accepted;
+    let mut signs = [Evidence::Away; 5];
+    signs[3] = Evidence::Accepted;
     let calls = a_minute(&mut fleet, &signs);
     assert!(calls[3].0 >= 5_000, "{calls:?}");
     assert!(calls[0].0 < 60, "{calls:?}");
@@ -303,25 +303,30 @@ fn replicas_that_are_right_go_on_however_many_are_wrong() {
 #[test]
 fn an_outage_of_all_ends_for_all_at_once() {
     let mut fleet = Fleet::of(4);
-    let calls = a_minute(&mut fleet, &[Sign::Away; 4]);
+    let calls = a_minute(&mut fleet, &[Evidence::Away; 4]);
     let all: u32 = calls.iter().map(|(calls, _)| calls).sum();
     assert!(all < 12 + 34, "one probe at a time: {calls:?}");
-    let calls = a_minute(&mut fleet, &[Sign::Accepted; 4]);
+    let calls = a_minute(&mut fleet, &[Evidence::Accepted; 4]);
     assert!(calls.iter().all(|(calls, _)| *calls >= 5_700), "{calls:?}");
 }
 
 #[test]
 fn rejections_in_a_row_open_it_and_one_that_is_accepted_between_does_not() {
     let mut fleet = Fleet::of(2);
-    (0..3).for_each(|_| fleet.call_ends(0, Sign::Rejected));
-    fleet.call_ends(0, Sign::Accepted);
+    (0..3).for_each(|_| fleet.call_ends(0, Evidence::Rejected));
+    fleet.call_ends(0, Evidence::Accepted);
     // Signs that show nothing about messages change nothing.
-    for sign in [Sign::Rejected, Sign::Away, Sign::Rejected, Sign::Alive] {
+    for sign in [
+        Evidence::Rejected,
+        Evidence::Away,
+        Evidence::Rejected,
+        Evidence::Alive,
+    ] {
         fleet.call_ends(0, sign);
     }
-    fleet.call_ends(0, Sign::Rejected);
+    fleet.call_ends(0, Evidence::Rejected);
     assert_eq!(fleet.at(0), [0, 1]);
-    fleet.call_ends(0, Sign::Rejected);
+    fleet.call_ends(0, Evidence::Rejected);
     assert_eq!(fleet.at(0), [0_usize; 0]);
     assert_eq!(fleet.replicas[0].rejections(), Some(4));
     // One more at each probe, with growing pauses.
@@ -332,13 +337,13 @@ fn rejections_in_a_row_open_it_and_one_that_is_accepted_between_does_not() {
         assert_eq!(fleet.at(last + pause), [0]);
         let now = fleet.mono();
         fleet.replicas[0].sent(now);
-        fleet.call_ends(0, Sign::Rejected);
+        fleet.call_ends(0, Evidence::Rejected);
         last += pause;
     }
     assert_eq!(fleet.at(last + 2_000 + LATER), [0]);
     let now = fleet.mono();
     fleet.replicas[0].sent(now);
-    fleet.call_ends(0, Sign::Accepted);
+    fleet.call_ends(0, Evidence::Accepted);
     assert!(fleet.replicas.iter().all(|breaker| !breaker.is_open()));
     assert_eq!(fleet.replicas[0].rejections(), None);
 }
@@ -347,16 +352,16 @@ fn rejections_in_a_row_open_it_and_one_that_is_accepted_between_does_not() {
 #[test]
 fn a_probe_that_is_rejected_is_followed_by_another_until_these_are_too_many() {
     let mut fleet = Fleet::of(1);
-    (0..3).for_each(|_| fleet.call_ends(0, Sign::Away));
+    (0..3).for_each(|_| fleet.call_ends(0, Evidence::Away));
     assert_eq!(fleet.at(500 + LATER), [0]);
     for _ in 0..3 {
         let now = fleet.mono();
         assert_eq!(fleet.replicas[0].blocked(0, now), None);
         fleet.replicas[0].sent(now);
-        fleet.call_ends(0, Sign::Rejected);
+        fleet.call_ends(0, Evidence::Rejected);
     }
     let now = fleet.mono();
     fleet.replicas[0].sent(now);
-    fleet.call_ends(0, Sign::Rejected);
+    fleet.call_ends(0, Evidence::Rejected);
     assert_eq!(fleet.at(501 + LATER), [0_usize; 0]);
 }

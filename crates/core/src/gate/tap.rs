@@ -42,7 +42,7 @@ pub enum WhenDenied {
 
 /// What the tap does now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TapTurn {
+pub struct TapDecision {
     pub was: Tap,
     pub is: Tap,
     /// Why the route itself is shut. `None`: its paced limit decided.
@@ -55,9 +55,14 @@ pub struct TapTurn {
 
 impl Gate {
     /// Decides whether the route consumes.
-    pub fn turn_tap(&mut self, availability: Availability, rule: &TapRule, now: Mono) -> TapTurn {
+    pub fn decide_tap(
+        &mut self,
+        availability: Availability,
+        rule: &TapRule,
+        now: Mono,
+    ) -> TapDecision {
         let turn = match self.shut(rule, now) {
-            Some((why, look)) => TapTurn {
+            Some((why, look)) => TapDecision {
                 was: self.tap,
                 is: Tap::Closed,
                 shut: Some(why),
@@ -78,7 +83,7 @@ impl Gate {
     /// Whether the gate itself keeps the tap closed, why, and until when. `None` too if the opening is so near that
     /// the limit decides.
     fn shut(&self, rule: &TapRule, now: Mono) -> Option<(Shut, Mono)> {
-        let opening = self.sends.opening().max(self.refused_until)?;
+        let opening = self.sends.opening().max(self.no_grants_until)?;
         let why = match self.sends {
             Sends::Nothing(_, why) => why,
             Sends::All(_) | Sends::Granted { .. } => Shut::Limit,
@@ -97,7 +102,7 @@ fn threshold(was: Tap, hold: Duration) -> Duration {
     }
 }
 
-fn by_availability(was: Tap, availability: Availability, rule: &TapRule, now: Mono) -> TapTurn {
+fn by_availability(was: Tap, availability: Availability, rule: &TapRule, now: Mono) -> TapDecision {
     let wait = match availability {
         Availability::Open => Some(Duration::ZERO),
         Availability::Until(at, _) => Some(at.since(now)),
@@ -110,7 +115,7 @@ fn by_availability(was: Tap, availability: Availability, rule: &TapRule, now: Mo
     let too_long = wait.is_none_or(|wait| wait > threshold(was, rule.max_hold));
     let denied = wait.filter(|_| too_long && rule.denied != WhenDenied::Hold);
     let stays = denied.is_some() && rule.denied == WhenDenied::SendAway;
-    TapTurn {
+    TapDecision {
         was,
         is: if too_long && !stays {
             Tap::Closed

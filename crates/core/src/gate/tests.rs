@@ -4,7 +4,7 @@ use super::*;
 use crate::backoff::Backoff;
 use crate::breaker::AwayFor;
 use crate::hours::Days;
-use crate::leases::{Availability, Wait};
+use crate::leases::{Availability, WaitReason};
 use crate::zone::Zone;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -88,8 +88,8 @@ fn a_paused_route_sends_nothing_until_the_end_of_the_pause() {
 #[test]
 fn what_a_spent_limit_granted_is_sent_and_what_a_closed_one_granted_is_not() {
     let mut gate = Gate::new(None, None);
-    gate.spend(at(4), at(1));
-    gate.spend(at(2), at(1));
+    gate.limit_used_up(at(4), at(1));
+    gate.limit_used_up(at(2), at(1));
     let granted = |opening| Sends::Granted { opening, end: None };
     assert_eq!(
         gate.review(None, 0, at(1)).expect("it turns").is,
@@ -111,7 +111,7 @@ fn what_a_spent_limit_granted_is_sent_and_what_a_closed_one_granted_is_not() {
 #[test]
 fn a_spent_limit_is_asked_again_while_the_tap_stays_closed() {
     let mut gate = Gate::new(None, None);
-    gate.spend(at(3600), at(1));
+    gate.limit_used_up(at(3600), at(1));
     let asks = at(1) + ASKED_AGAIN;
     let turn = gate.review(None, 0, at(2)).expect("it turns");
     assert_eq!(turn.is.opening(), Some(asks));
@@ -122,9 +122,9 @@ fn a_spent_limit_is_asked_again_while_the_tap_stays_closed() {
         hold_limit: Duration::from_secs(900),
         denied: WhenDenied::Hold,
     };
-    let tap = |gate: &mut Gate, now| gate.turn_tap(Availability::Open, &rule, now).is;
+    let tap = |gate: &mut Gate, now| gate.decide_tap(Availability::Open, &rule, now).is;
     assert_eq!(tap(&mut gate, asks), Tap::Closed);
-    gate.spend(at(3600), asks);
+    gate.limit_used_up(at(3600), asks);
     // An earlier grant shows nothing.
     gate.sent(asks);
     assert_eq!(tap(&mut gate, asks), Tap::Closed);
@@ -137,8 +137,8 @@ fn a_spent_limit_is_asked_again_while_the_tap_stays_closed() {
 #[test]
 fn while_the_downstream_is_away_one_call_leaves_at_a_time() {
     let mut gate = Gate::new(None, Some(rule()));
-    assert_eq!(gate.ended(Sign::Away, at(1)), CallEnded::default());
-    let ended = gate.ended(Sign::Away, at(1));
+    assert_eq!(gate.ended(Evidence::Away, at(1)), CallEnded::default());
+    let ended = gate.ended(Evidence::Away, at(1));
     assert_eq!(ended.report, Some(BreakerReport::Failed));
     let status = open(1, at(1), at(2), false);
     gate.answered(Some(&status), at(1));
@@ -167,7 +167,7 @@ fn while_the_downstream_is_away_one_call_leaves_at_a_time() {
     assert_eq!(turn.is, Sends::All(None));
 
     gate.sent(late);
-    let ended = gate.ended(Sign::Accepted, at(3));
+    let ended = gate.ended(Evidence::Accepted, at(3));
     assert_eq!(ended.report, Some(BreakerReport::Passed));
     let closed = BreakerStatus {
         until: None,
@@ -188,7 +188,7 @@ fn a_call_of_a_downstream_that_is_there_reviews_nothing() {
     let mut gate = Gate::new(None, Some(rule()));
     gate.review(None, 0, at(1));
     gate.sent(at(1));
-    assert_eq!(gate.ended(Sign::Accepted, at(1)), CallEnded::default());
+    assert_eq!(gate.ended(Evidence::Accepted, at(1)), CallEnded::default());
     assert_eq!(gate.look(), Some(Mono::NEVER));
 }
 
@@ -215,12 +215,12 @@ mod taps {
         denied: WhenDenied::Hold,
     };
 
-    fn turned(gate: &mut Gate, availability: Availability, rule: TapRule) -> TapTurn {
-        gate.turn_tap(availability, &rule, at(10))
+    fn turned(gate: &mut Gate, availability: Availability, rule: TapRule) -> TapDecision {
+        gate.decide_tap(availability, &rule, at(10))
     }
 
     fn until(millis: u64) -> Availability {
-        Availability::Until(at(10) + Duration::from_millis(millis), Wait::Turn)
+        Availability::Until(at(10) + Duration::from_millis(millis), WaitReason::Turn)
     }
 
     #[test]
@@ -270,7 +270,7 @@ mod taps {
         assert_eq!((turn.is, turn.shut), (Tap::Closed, Some(Shut::Limit)));
         let look = turn.look.expect("a time");
         assert_eq!(look, at(20) - SECOND / 2);
-        let turn = gate.turn_tap(Availability::Open, &HOLD, look);
+        let turn = gate.decide_tap(Availability::Open, &HOLD, look);
         assert_eq!((turn.is, turn.shut), (Tap::Open, None));
         gate.close_tap();
     }

@@ -27,14 +27,14 @@ pub struct Lateness {
 
 impl Lateness {
     /// A call left so late, or did not leave because it was too late. Those of the first second do not count.
-    pub fn saw(&mut self, late: Duration, now: Mono) {
+    pub fn record(&mut self, late: Duration, now: Mono) {
         let began = *self.began.get_or_insert(now);
         if now.since(began) >= STARTS {
-            self.saw_many(late, 1, now);
+            self.record_many(late, 1, now);
         }
     }
 
-    fn saw_many(&mut self, late: Duration, calls: u64, now: Mono) {
+    fn record_many(&mut self, late: Duration, calls: u64, now: Mono) {
         self.fade(now);
         let step = ends().position(|end| late <= end).unwrap_or(STEPS - 1);
         self.counts[step] = self.counts[step].saturating_add(calls);
@@ -98,14 +98,14 @@ mod tests {
         // One call in a hundred is 4 ms late: 0.4 % of a second, for 1 % of the slots.
         let mut seen = Lateness::default();
         assert_eq!(seen.worth(SECOND, at(1)), None);
-        seen.saw_many(Duration::from_micros(300), 990, at(1));
-        seen.saw_many(Duration::from_millis(4), 10, at(1));
+        seen.record_many(Duration::from_micros(300), 990, at(1));
+        seen.record_many(Duration::from_millis(4), 10, at(1));
         let worth = seen.worth(SECOND, at(1)).expect("many");
         assert!(worth >= Duration::from_millis(4), "{worth:?}");
         // One in a thousand is 20 ms late: 2 % of a second for 0.1 % of the slots, but little of a minute.
         let mut seen = Lateness::default();
-        seen.saw_many(Duration::from_micros(300), 9_990, at(1));
-        seen.saw_many(Duration::from_millis(20), 10, at(1));
+        seen.record_many(Duration::from_micros(300), 9_990, at(1));
+        seen.record_many(Duration::from_millis(20), 10, at(1));
         let worth = seen.worth(SECOND, at(1)).expect("many");
         assert!(worth < Duration::from_millis(1), "{worth:?}");
         let worth = seen.worth(MINUTE, at(1)).expect("many");
@@ -117,17 +117,17 @@ mod tests {
     fn calls_of_the_first_second_and_a_single_late_one_do_not_count() {
         let mut seen = Lateness::default();
         for n in 0..1_000 {
-            seen.saw(Duration::from_millis(20), Mono::from_micros(n * 999));
+            seen.record(Duration::from_millis(20), Mono::from_micros(n * 999));
         }
         assert_eq!(seen.worth(SECOND, at(1)), None);
         for n in 0..99 {
-            seen.saw(Duration::from_micros(300), at(1) + Duration::from_millis(n));
+            seen.record(Duration::from_micros(300), at(1) + Duration::from_millis(n));
         }
-        seen.saw(Duration::from_millis(20), at(2));
+        seen.record(Duration::from_millis(20), at(2));
         let worth = seen.worth(SECOND, at(2)).expect("many");
         assert!(worth < Duration::from_millis(1), "{worth:?}");
         for _ in 0..9 {
-            seen.saw(Duration::from_millis(20), at(2));
+            seen.record(Duration::from_millis(20), at(2));
         }
         let worth = seen.worth(SECOND, at(2)).expect("many");
         assert!(worth >= Duration::from_millis(20), "{worth:?}");
@@ -136,8 +136,8 @@ mod tests {
     #[test]
     fn what_was_long_ago_fades() {
         let mut seen = Lateness::default();
-        seen.saw_many(Duration::from_millis(20), 8, at(1));
-        seen.saw_many(Duration::from_micros(100), 1_000, at(200));
+        seen.record_many(Duration::from_millis(20), 8, at(1));
+        seen.record_many(Duration::from_micros(100), 1_000, at(200));
         assert!(seen.worth(SECOND, at(200)).expect("many") <= Duration::from_micros(200));
         assert_eq!(seen.worth(SECOND, at(10_000)), None);
     }

@@ -19,7 +19,7 @@ const BOUNDS: Bounds = Bounds {
 
 /// A fleet that looks once a second. Each replica measures what its function returns for the second.
 struct Fleet {
-    replicas: Vec<Follow>,
+    replicas: Vec<AutoHeadroom>,
     current: Headroom,
     updates: u32,
 }
@@ -28,7 +28,7 @@ impl Fleet {
     fn new(replicas: usize) -> Self {
         let current = Headroom::of(us(5_000));
         Self {
-            replicas: vec![Follow::new(current, Mono::default()); replicas],
+            replicas: vec![AutoHeadroom::new(current, Mono::default()); replicas],
             current,
             updates: 0,
         }
@@ -104,7 +104,7 @@ fn a_fall_by_less_than_a_millisecond_waits_half_as_long_again() {
     let first_fall = |current| {
         (1..60).find(|half| {
             let now = Mono::from_micros(half * 500_000);
-            let mut follow = Follow::new(current, Mono::default());
+            let mut follow = AutoHeadroom::new(current, Mono::default());
             follow.wanted(measured(300, 100), &BOUNDS, now).is_some()
         })
     };
@@ -130,16 +130,16 @@ fn replicas_that_do_not_agree_never_leave_one_with_less_than_it_measured() {
 #[test]
 fn before_the_first_call_it_only_rises_and_stays_within_its_bounds() {
     let first = |late, way| {
-        Follow::new(parts(3_750, 1_250), Mono::default()).first(measured(late, way), &BOUNDS)
+        AutoHeadroom::new(parts(3_750, 1_250), Mono::default()).first(measured(late, way), &BOUNDS)
     };
     assert_eq!(first(300, 1_250), None);
     assert_eq!(first(300, 28_000), Some(parts(3_750, 32_100)));
     assert_eq!(first(7_000, 100), Some(parts(8_100, 1_250)));
     assert_eq!(first(900_000, 900_000), Some(parts(125_000, 125_000)));
-    let unknown = Follow::new(parts(3_750, 1_250), Mono::default());
+    let unknown = AutoHeadroom::new(parts(3_750, 1_250), Mono::default());
     assert_eq!(unknown.first(Measured::default(), &BOUNDS), None);
     // A headroom that is over its bounds already stays.
-    let long = Follow::new(parts(200_000, 200_000), Mono::default());
+    let long = AutoHeadroom::new(parts(200_000, 200_000), Mono::default());
     assert_eq!(long.first(measured(300_000, 300_000), &BOUNDS), None);
 }
 
@@ -147,7 +147,7 @@ fn before_the_first_call_it_only_rises_and_stays_within_its_bounds() {
 fn it_stays_within_its_bounds_and_keeps_what_is_not_known() {
     let now = Mono::from_micros(1_000_000);
     let later = now + QUIET_MAX;
-    let mut follow = Follow::new(Headroom::of(us(5_000)), now);
+    let mut follow = AutoHeadroom::new(Headroom::of(us(5_000)), now);
     assert_eq!(follow.wanted(Measured::default(), &BOUNDS, later), None);
     let wanted = follow.wanted(measured(900_000, 900_000), &BOUNDS, later);
     assert_eq!(wanted, Some(parts(125_000, 125_000)));
@@ -156,7 +156,7 @@ fn it_stays_within_its_bounds_and_keeps_what_is_not_known() {
 #[test]
 fn what_another_replica_did_not_put_in_force_is_asked_for_again() {
     let now = Mono::from_micros(1_000_000);
-    let mut follow = Follow::new(Headroom::of(us(5_000)), now);
+    let mut follow = AutoHeadroom::new(Headroom::of(us(5_000)), now);
     let seen = measured(300, 9_000);
     assert!(follow.wanted(seen, &BOUNDS, now).is_some());
     assert_eq!(follow.wanted(seen, &BOUNDS, now + ASK_AGAIN / 2), None);
@@ -166,7 +166,7 @@ fn what_another_replica_did_not_put_in_force_is_asked_for_again() {
 /// A call that left later than `late` now allows would come too close to the one that takes its place.
 #[test]
 fn the_whole_falls_only_when_no_call_counts_that_was_allowed_to_leave_later() {
-    let mut follow = Follow::new(Headroom::of(us(40_000)), Mono::default());
+    let mut follow = AutoHeadroom::new(Headroom::of(us(40_000)), Mono::default());
     let mut current = Headroom::of(us(40_000));
     let mut before: Vec<(Mono, Duration)> = vec![(Mono::default(), current.late)];
     for second in 1..2_000 {

@@ -25,7 +25,7 @@ const LONGEST: Duration = Duration::from_millis(250);
 
 /// The last handshakes.
 #[derive(Clone, Debug, Default)]
-pub struct Way {
+pub struct LatencySamples {
     seen: VecDeque<(Mono, Duration)>,
 }
 
@@ -59,9 +59,9 @@ pub struct Spread {
     pub of_few: bool,
 }
 
-impl Way {
+impl LatencySamples {
     /// A handshake took so long.
-    pub fn saw(&mut self, took: Duration, now: Mono) {
+    pub fn record(&mut self, took: Duration, now: Mono) {
         self.seen.push_back((now, took));
         while self.seen.len() > KEPT {
             self.seen.pop_front();
@@ -142,9 +142,9 @@ mod tests {
     }
 
     fn seen(all: impl IntoIterator<Item = u64>) -> Option<Spread> {
-        let mut way = Way::default();
+        let mut way = LatencySamples::default();
         for (second, took) in (1..).zip(all) {
-            way.saw(ms(took), at(second));
+            way.record(ms(took), at(second));
         }
         way.spread(at(100))
     }
@@ -170,23 +170,23 @@ mod tests {
 
     #[test]
     fn what_was_long_ago_is_forgotten() {
-        let mut way = Way::default();
-        way.saw(ms(90), at(1));
-        way.saw(ms(10), at(200));
-        way.saw(ms(12), at(400));
+        let mut way = LatencySamples::default();
+        way.record(ms(90), at(1));
+        way.record(ms(10), at(200));
+        way.record(ms(12), at(400));
         assert_eq!(way.spread(at(400)).expect("two").spread, ms(2));
         assert_eq!(way.spread(at(600)), None);
         for second in 401..401 + KEPT as u64 {
-            way.saw(ms(30), at(second));
+            way.record(ms(30), at(second));
         }
         assert_eq!(way.spread(at(470)).expect("many").spread, ms(0));
     }
 
     #[test]
     fn twice_the_spread_of_few_handshakes_is_kept() {
-        let mut way = Way::default();
+        let mut way = LatencySamples::default();
         for number in 0..16 {
-            way.saw(Duration::from_micros(10_000 + number * 10), Mono::default());
+            way.record(Duration::from_micros(10_000 + number * 10), Mono::default());
             let seen = way.spread(Mono::default());
             let kept = seen.map(|seen| (seen.spread, seen.to_keep()));
             let spread = Duration::from_micros(number * 10);

@@ -73,7 +73,7 @@ impl LeaseHolder {
             }
             _ => 0,
         };
-        let sums = match self.pace.least() {
+        let sums = match self.pace.max_cost() {
             1 => Vec::new(),
             // Enough for any message, because slots for a part of one cannot be used.
             least if head.costs.is_empty() => vec![least.min(want)],

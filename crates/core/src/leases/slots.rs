@@ -187,7 +187,7 @@ impl HeldSlots {
     }
 
     /// Drops all of them.
-    pub(super) fn surrender(&mut self) {
+    pub(super) fn drop_leases(&mut self) {
         self.runs.clear();
     }
 }

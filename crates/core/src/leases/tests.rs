@@ -166,10 +166,10 @@ fn the_later_end_of_a_freeze_and_a_pause_says_why_there_is_no_slot() {
     let ends = |seconds| StoreTime::from_micros(at(seconds).as_micros() + AHEAD);
     let until = |seconds, why| Availability::Until(at(seconds), why);
     for (second, (frozen, paused), said) in [
-        (10, (Some(70), None), until(70, Wait::Frozen)),
-        (20, (Some(70), Some(90)), until(90, Wait::Paused)),
-        (30, (Some(70), Some(60)), until(70, Wait::Frozen)),
-        (40, (None, Some(60)), until(60, Wait::Paused)),
+        (10, (Some(70), None), until(70, WaitReason::Frozen)),
+        (20, (Some(70), Some(90)), until(90, WaitReason::Paused)),
+        (30, (Some(70), Some(60)), until(70, WaitReason::Frozen)),
+        (40, (None, Some(60)), until(60, WaitReason::Paused)),
         (50, (None, None), Availability::Open),
     ] {
         let now = at(second);
@@ -222,7 +222,7 @@ fn a_refusal_counts_although_the_store_does_not_know_of_it() {
     let frozen = |holder: &LeaseHolder, now| {
         matches!(
             holder.availability(now),
-            Availability::Until(_, Wait::Frozen)
+            Availability::Until(_, WaitReason::Frozen)
         )
     };
     // The ask left before the refusal came.

@@ -18,8 +18,8 @@
 use std::time::Duration;
 
 use super::cell::{Cell, Limit, LimitAccess};
-use super::generation::Closing;
-use super::once::Ended;
+use super::generation::ClosedReason;
+use super::once::NotCalled;
 use super::rule::Line;
 use super::{Fit, Lacks, Owed, Room, Ticket};
 use crate::rate::Cost;
@@ -85,7 +85,7 @@ type CellCandidate<'a> = Candidate<&'a Limit<'a>, usize>;
 
 /// A charge that was granted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Pass {
+pub struct AfterGrant {
     /// What the limit has left for the key.
     pub room: Room,
     /// When another unit fits.
@@ -99,7 +99,7 @@ pub enum Decision {
     /// within the headroom of each limit from then.
     Granted {
         /// In the order of the charges.
-        passes: Vec<Pass>,
+        passes: Vec<AfterGrant>,
     },
     /// Nothing was spent.
     Denied {
@@ -116,14 +116,14 @@ pub enum Decision {
     /// It can never pass: it costs more than the limit `by` ever holds.
     Never { by: usize, most: u64 },
     /// It is not called, because of the `once` limit `by`.
-    Ended { by: usize, how: Ended },
+    NotCalled { by: usize, how: NotCalled },
     /// The store has another version of the policy of the limit `by`. Nothing was decided.
     Outdated { by: usize },
     /// The limit `by` grants nothing before `until`. Nothing was decided.
     Closed {
         by: usize,
         until: StoreTime,
-        why: Closing,
+        why: ClosedReason,
     },
     /// It was not decided: it takes more slots than are still wanted, it comes after such a message, or one of its
     /// keys is known to be full.
@@ -171,9 +171,9 @@ fn decide_one(candidate: &CellCandidate<'_>, cells: &mut [Cell], now: StoreTime)
     }
     if let Some(by) = charges
         .iter()
-        .position(|c| c.cost.units() > c.limit.rule.most())
+        .position(|c| c.cost.units() > c.limit.rule.max_cost())
     {
-        let most = charges[by].limit.rule.most();
+        let most = charges[by].limit.rule.max_cost();
         return Decision::Never { by, most };
     }
     for charge in charges {
@@ -206,7 +206,7 @@ fn shut(charges: &[CellCharge<'_>], now: StoreTime) -> Option<Decision> {
     if let Some(by) = charges.iter().position(outdated) {
         return Some(Decision::Outdated { by });
     }
-    let mut longest: Option<(StoreTime, usize, Closing)> = None;
+    let mut longest: Option<(StoreTime, usize, ClosedReason)> = None;
     for (by, charge) in charges.iter().enumerate() {
         if let LimitAccess::Closed { until, why } = charge.limit.access
             && until > now
@@ -246,11 +246,11 @@ fn ended(charges: &[CellCharge<'_>], cells: &[Cell], now: StoreTime) -> Option<D
     charges.iter().enumerate().find_map(|(by, charge)| {
         let state = cells[charge.key].state.as_ref()?;
         let how = charge.limit.rule.ended(&state.taken, now)?;
-        Some(Decision::Ended { by, how })
+        Some(Decision::NotCalled { by, how })
     })
 }
 
-fn take(charge: &CellCharge<'_>, cell: &mut Cell, ticket: Ticket, now: StoreTime) -> Pass {
+fn take(charge: &CellCharge<'_>, cell: &mut Cell, ticket: Ticket, now: StoreTime) -> AfterGrant {
     let rule = charge.limit.rule;
     let taken = rule.take(cell.state.as_ref(), now, charge.cost, ticket);
     cell.put(taken);
@@ -259,7 +259,7 @@ fn take(charge: &CellCharge<'_>, cell: &mut Cell, ticket: Ticket, now: StoreTime
         state.left.units = state.left.units.saturating_sub(charge.cost.units());
     }
     let state = cell.state.as_ref();
-    Pass {
+    AfterGrant {
         room: rule.room(state, now),
         next: rule.fit(state, now, Cost::ONE),
     }

@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use super::Unused;
-use super::generation::{Closing, Generation, LostWait};
+use super::generation::{ClosedReason, Generation, LostWait};
 use super::rule::{Left, Rule, State, Taken};
 use crate::policy::PolicyVersion;
 use crate::time::StoreTime;
@@ -28,7 +28,7 @@ pub enum LimitAccess {
     /// Nothing passes before this time.
     Closed {
         until: StoreTime,
-        why: Closing,
+        why: ClosedReason,
     },
 }
 
@@ -66,7 +66,7 @@ impl LimitAccess {
             }
             (Some(until), _) => Self::Closed {
                 until,
-                why: Closing::Paused,
+                why: ClosedReason::Paused,
             },
             _ => Self::Open,
         }

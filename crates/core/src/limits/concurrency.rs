@@ -118,7 +118,7 @@ impl Concurrency {
 impl Kind for Concurrency {
     type Taken = Calls;
 
-    fn most(&self) -> u64 {
+    fn max_cost(&self) -> u64 {
         self.limit
     }
 

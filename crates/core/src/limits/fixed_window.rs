@@ -219,7 +219,7 @@ impl FixedWindow {
 impl Kind for FixedWindow {
     type Taken = Windows;
 
-    fn most(&self) -> u64 {
+    fn max_cost(&self) -> u64 {
         self.limit
     }
 

@@ -100,7 +100,7 @@ impl Gcra {
 impl Kind for Gcra {
     type Taken = Debt;
 
-    fn most(&self) -> u64 {
+    fn max_cost(&self) -> u64 {
         self.limit
     }
 

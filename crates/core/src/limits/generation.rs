@@ -42,7 +42,7 @@ pub const HEARS_FIRST: Duration = Duration::from_secs(1);
 
 /// Why a limit grants nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Closing {
+pub enum ClosedReason {
     /// An operator paused it.
     Paused,
     /// The store may have lost something: replicas are asked what they remember.
@@ -115,12 +115,12 @@ impl Generation {
         wait: LostWait,
         in_force: PolicyState,
         now: StoreTime,
-    ) -> Option<(StoreTime, Closing)> {
+    ) -> Option<(StoreTime, ClosedReason)> {
         if wait == LostWait::For(Duration::ZERO) {
             return None;
         }
         if self.guard_until > now {
-            return Some((self.guard_until, Closing::Guard));
+            return Some((self.guard_until, ClosedReason::Guard));
         }
         let mut lost_at = self.lost_at.max(in_force.remade_at);
         if matches!(rule, Rule::FixedWindow(_)) {
@@ -135,7 +135,7 @@ impl Generation {
             LostWait::For(length) => forgotten.min(lost_at + length),
             LostWait::Forever => forgotten,
         };
-        (until > now).then_some((until, Closing::Lost))
+        (until > now).then_some((until, ClosedReason::Lost))
     }
 }
 

@@ -106,9 +106,9 @@ impl<N: Clone + Eq + Hash> KeyedStates<N> {
     }
 
     /// A call of a key used so many units more than its message took (`limits::charge`).
-    pub fn charge(&mut self, name: &N, limit: &Limit<'_>, units: u64, now: StoreTime) -> bool {
+    pub fn add_debt(&mut self, name: &N, limit: &Limit<'_>, units: u64, now: StoreTime) -> bool {
         self.with(name, limit.rule, now, |cell| {
-            super::charge(limit, cell, units, now)
+            super::add_debt(limit, cell, units, now)
         })
     }
 

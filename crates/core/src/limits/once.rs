@@ -45,7 +45,7 @@ pub struct Once {
 
 /// The state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Claim {
+pub enum OnceState {
     /// No message was accepted or is being called, as far as is known.
     Free,
     /// A message holds the key.
@@ -61,7 +61,7 @@ pub enum Claim {
 
 /// Why a message is not called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ended {
+pub enum NotCalled {
     /// One of its key was accepted.
     Done,
     /// Whether one was is unknown, and none may be called twice.
@@ -127,13 +127,13 @@ impl Once {
 
     /// Gives a claim another lease from `now`, if it still counts.
     #[must_use]
-    pub fn renew(&self, claim: &Claim, ticket: Ticket, now: u64) -> Option<Claim> {
+    pub fn renew(&self, claim: &OnceState, ticket: Ticket, now: u64) -> Option<OnceState> {
         match *claim {
-            Claim::Held {
+            OnceState::Held {
                 ticket: own,
                 since,
                 ends,
-            } if own == ticket && ends > now => Some(Claim::Held {
+            } if own == ticket && ends > now => Some(OnceState::Held {
                 ticket,
                 since,
                 ends: now + self.lease,
@@ -144,17 +144,17 @@ impl Once {
 
     /// Ends a claim without an accepted call.
     #[must_use]
-    pub fn release(claim: &Claim, ticket: Ticket) -> Option<Claim> {
+    pub fn release(claim: &OnceState, ticket: Ticket) -> Option<OnceState> {
         match *claim {
-            Claim::Held { ticket: own, .. } if own == ticket => Some(Claim::Free),
+            OnceState::Held { ticket: own, .. } if own == ticket => Some(OnceState::Free),
             _ => None,
         }
     }
 
     /// A message was accepted, whatever was known before.
     #[must_use]
-    pub const fn done(&self, now: u64) -> Claim {
-        Claim::Done {
+    pub const fn done(&self, now: u64) -> OnceState {
+        OnceState::Done {
             until: now + self.ttl,
         }
     }
@@ -162,8 +162,8 @@ impl Once {
     /// The state of the key once its message has released an earlier claim. The message asks under `ticket`,
     /// and last became a dead letter at `died` (zero: never).
     #[must_use]
-    pub fn let_go(claim: &Claim, ticket: Ticket, died: u64, now: u64) -> Option<Claim> {
-        let Claim::Held {
+    pub fn let_go(claim: &OnceState, ticket: Ticket, died: u64, now: u64) -> Option<OnceState> {
+        let OnceState::Held {
             ticket: held,
             since,
             ends,
@@ -171,77 +171,77 @@ impl Once {
         else {
             return None;
         };
-        (held.is_before(ticket) || ends <= now && since <= died).then_some(Claim::Free)
+        (held.is_before(ticket) || ends <= now && since <= died).then_some(OnceState::Free)
     }
 
     /// Why a message of the key is not called, if it is not.
     #[must_use]
-    pub fn ended(claim: &Claim, now: u64) -> Option<Ended> {
+    pub fn ended(claim: &OnceState, now: u64) -> Option<NotCalled> {
         match *claim {
-            Claim::Done { .. } => Some(Ended::Done),
-            Claim::Held { ends, .. } if ends <= now => Some(Ended::Unknown),
-            Claim::Free | Claim::Held { .. } => None,
+            OnceState::Done { .. } => Some(NotCalled::Done),
+            OnceState::Held { ends, .. } if ends <= now => Some(NotCalled::Unknown),
+            OnceState::Free | OnceState::Held { .. } => None,
         }
     }
 }
 
 impl Kind for Once {
-    type Taken = Claim;
+    type Taken = OnceState;
 
-    fn most(&self) -> u64 {
+    fn max_cost(&self) -> u64 {
         1
     }
 
-    fn settled(&self, claim: &Claim, now: u64) -> (Claim, bool) {
+    fn settled(&self, claim: &OnceState, now: u64) -> (OnceState, bool) {
         match *claim {
-            Claim::Held { ends, .. } if self.forgotten(ends) <= now => (Claim::Free, false),
-            Claim::Held {
+            OnceState::Held { ends, .. } if self.forgotten(ends) <= now => (OnceState::Free, false),
+            OnceState::Held {
                 ticket,
                 since,
                 ends,
             } => {
                 let latest = now + self.lease;
                 let ends_by = ends.min(latest);
-                let held = Claim::Held {
+                let held = OnceState::Held {
                     ticket,
                     since,
                     ends: ends_by,
                 };
                 (held, ends > latest)
             }
-            Claim::Done { until } if until <= now => (Claim::Free, false),
-            Claim::Done { until } => {
+            OnceState::Done { until } if until <= now => (OnceState::Free, false),
+            OnceState::Done { until } => {
                 let latest = now + self.ttl;
                 let until_by = until.min(latest);
-                (Claim::Done { until: until_by }, until > latest)
+                (OnceState::Done { until: until_by }, until > latest)
             }
-            Claim::Free => (Claim::Free, false),
+            OnceState::Free => (OnceState::Free, false),
         }
     }
 
-    fn fit(&self, claim: Option<&Claim>, now: u64, _: u64) -> Fit {
+    fn fit(&self, claim: Option<&OnceState>, now: u64, _: u64) -> Fit {
         match claim {
-            None | Some(Claim::Free) => Fit::Now,
-            Some(Claim::Held { ends, .. }) if *ends > now => Fit::Full,
-            Some(Claim::Held { ends, .. }) => Fit::At(self.forgotten(*ends)),
-            Some(Claim::Done { until }) => Fit::At(*until),
+            None | Some(OnceState::Free) => Fit::Now,
+            Some(OnceState::Held { ends, .. }) if *ends > now => Fit::Full,
+            Some(OnceState::Held { ends, .. }) => Fit::At(self.forgotten(*ends)),
+            Some(OnceState::Done { until }) => Fit::At(*until),
         }
     }
 
-    fn take(&self, _: Option<&Claim>, now: u64, _: u64, ticket: Ticket) -> Claim {
-        Claim::Held {
+    fn take(&self, _: Option<&OnceState>, now: u64, _: u64, ticket: Ticket) -> OnceState {
+        OnceState::Held {
             ticket,
             since: now,
             ends: now + self.lease,
         }
     }
 
-    fn room(&self, claim: Option<&Claim>, now: u64) -> Room {
+    fn room(&self, claim: Option<&OnceState>, now: u64) -> Room {
         let reset_at = match claim {
-            None | Some(Claim::Free) => now,
-            Some(Claim::Held { ends, .. }) if *ends > now => *ends,
-            Some(Claim::Held { ends, .. }) => self.forgotten(*ends),
-            Some(Claim::Done { until }) => *until,
+            None | Some(OnceState::Free) => now,
+            Some(OnceState::Held { ends, .. }) if *ends > now => *ends,
+            Some(OnceState::Held { ends, .. }) => self.forgotten(*ends),
+            Some(OnceState::Done { until }) => *until,
         };
         Room {
             remaining: u64::from(reset_at <= now),
@@ -249,11 +249,11 @@ impl Kind for Once {
         }
     }
 
-    fn dies_at(&self, claim: &Claim) -> u64 {
+    fn dies_at(&self, claim: &OnceState) -> u64 {
         match claim {
-            Claim::Free => 0,
-            Claim::Held { ends, .. } => self.forgotten(*ends),
-            Claim::Done { until } => *until,
+            OnceState::Free => 0,
+            OnceState::Held { ends, .. } => self.forgotten(*ends),
+            OnceState::Done { until } => *until,
         }
     }
 

@@ -62,7 +62,7 @@ impl Rule {
             return 0;
         };
         let rested = now.as_micros().saturating_sub(self.rests_from(state));
-        let paid = (rested / self.span()).saturating_mul(self.most());
+        let paid = (rested / self.span()).saturating_mul(self.max_cost());
         self.counted(state.owed.units).saturating_sub(paid)
     }
 
@@ -80,13 +80,13 @@ impl Rule {
 
     /// When a cost fits together with what is owed, if that is more than the limit ever holds.
     pub(super) fn fit_behind_debt(&self, state: &State, cost: u64) -> Fit {
-        let beyond = (cost + self.counted(state.owed.units)).saturating_sub(self.most());
-        Fit::At(self.rests_from(state) + beyond.div_ceil(self.most()) * self.span())
+        let beyond = (cost + self.counted(state.owed.units)).saturating_sub(self.max_cost());
+        Fit::At(self.rests_from(state) + beyond.div_ceil(self.max_cost()) * self.span())
     }
 
     /// From when on nothing is owed if nothing else is taken, in microseconds; zero if nothing is owed.
     pub(super) fn paid_at(&self, state: &State) -> u64 {
-        match self.fit_behind_debt(state, self.most()) {
+        match self.fit_behind_debt(state, self.max_cost()) {
             Fit::At(at) if state.owed.units > 0 => at,
             _ => 0,
         }
@@ -100,13 +100,13 @@ impl Rule {
     /// No more than two years of the limit are owed, so that times stay exact.
     fn counted(&self, units: u64) -> u64 {
         let spans = (micros(MEMORY_MAX) / self.span()).max(1);
-        units.min(self.most().saturating_mul(spans).min(UNITS_MAX))
+        units.min(self.max_cost().saturating_mul(spans).min(UNITS_MAX))
     }
 }
 
 /// A call of this key used `units` more than its message took. `false`: the asker knows another policy than the store,
 /// and nothing was done.
-pub fn charge(limit: &Limit<'_>, cell: &mut Cell, units: u64, now: StoreTime) -> bool {
+pub fn add_debt(limit: &Limit<'_>, cell: &mut Cell, units: u64, now: StoreTime) -> bool {
     if limit.access == LimitAccess::Outdated {
         return false;
     }

@@ -13,7 +13,7 @@ use std::fmt::Write as _;
 use super::concurrency::{Calls, CountedCall};
 use super::fixed_window::Windows;
 use super::gcra::Debt;
-use super::once::Claim;
+use super::once::OnceState;
 use super::rule::{Left, Line, Rule, State, Taken};
 use super::sliding_log::Log;
 use super::token_bucket::Tokens;
@@ -53,9 +53,9 @@ pub fn write(state: &State, now: StoreTime) -> String {
             }
             text
         }
-        Taken::Once(Claim::Free) => "o 0".to_owned(),
-        Taken::Once(Claim::Done { until }) => format!("o {until}"),
-        Taken::Once(Claim::Held {
+        Taken::Once(OnceState::Free) => "o 0".to_owned(),
+        Taken::Once(OnceState::Done { until }) => format!("o {until}"),
+        Taken::Once(OnceState::Held {
             ticket,
             since,
             ends,
@@ -192,13 +192,13 @@ fn calls(words: &[&str]) -> Option<Calls> {
     Some(Calls { calls })
 }
 
-fn claim(words: &[&str]) -> Option<Claim> {
+fn claim(words: &[&str]) -> Option<OnceState> {
     match words {
-        ["0"] => Some(Claim::Free),
-        [until] => Some(Claim::Done {
+        ["0"] => Some(OnceState::Free),
+        [until] => Some(OnceState::Done {
             until: number(until)?,
         }),
-        [since, ends, ticket] => Some(Claim::Held {
+        [since, ends, ticket] => Some(OnceState::Held {
             ticket: read_ticket(ticket)?,
             since: number(since)?,
             ends: number(ends)?,

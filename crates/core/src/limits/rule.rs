@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::concurrency::{Calls, Concurrency};
 use super::fixed_window::{FixedWindow, Windows};
 use super::gcra::{Debt, Gcra};
-use super::once::{Claim, Ended, Once};
+use super::once::{NotCalled, Once, OnceState};
 use super::sliding_log::{Log, SlidingLog};
 use super::token_bucket::{TokenBucket, Tokens};
 use super::{Fit, Kind, Owed, Room, Ticket, Unused};
@@ -32,7 +32,7 @@ pub enum Taken {
     FixedWindow(Windows),
     SlidingLog(Log),
     Concurrency(Calls),
-    Once(Claim),
+    Once(OnceState),
 }
 
 /// All that is known of one (limit, key).
@@ -111,8 +111,8 @@ macro_rules! of_kind {
 impl Rule {
     /// The largest cost that can ever fit.
     #[must_use]
-    pub fn most(&self) -> u64 {
-        of_kind!(self, |kind| kind.most())
+    pub fn max_cost(&self) -> u64 {
+        of_kind!(self, |kind| kind.max_cost())
     }
 
     /// This rule with the calendar's boundaries for a decision around `now`.
@@ -140,7 +140,7 @@ impl Rule {
     pub fn fit(&self, state: Option<&State>, now: StoreTime, cost: Cost) -> Fit {
         let (at, units) = (now.as_micros(), cost.units());
         let all = units + self.owed(state, now);
-        let fit = match state.filter(|_| all > self.most()) {
+        let fit = match state.filter(|_| all > self.max_cost()) {
             Some(state) => self.fit_behind_debt(state, units),
             None => of_kind!(self, taken(state), |kind, own, _| kind.fit(own, at, all)),
         };
@@ -378,7 +378,7 @@ impl Rule {
 
     /// Why a message of the key is not called, if it is not.
     #[must_use]
-    pub fn ended(&self, taken: &Taken, now: StoreTime) -> Option<Ended> {
+    pub fn ended(&self, taken: &Taken, now: StoreTime) -> Option<NotCalled> {
         match (self, taken) {
             (Self::Once(_), Taken::Once(claim)) => Once::ended(claim, now.as_micros()),
             _ => None,

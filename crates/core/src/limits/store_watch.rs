@@ -43,7 +43,7 @@ pub struct StoreWatch {
 /// A step that was seen in an answer of a generation.
 #[derive(Clone, Copy, Debug)]
 struct Unreported {
-    way: Direction,
+    direction: Direction,
     number: u64,
 }
 
@@ -56,7 +56,7 @@ impl StoreWatch {
             writes: self.writes,
             // No `map`, so that this stays `const`.
             stepped: match self.unreported {
-                Some(unreported) => Some(unreported.way),
+                Some(unreported) => Some(unreported.direction),
                 None => None,
             },
         }
@@ -79,7 +79,7 @@ impl StoreWatch {
         received: Mono,
     ) -> Option<ClockStep> {
         if self.unreported.is_some_and(|unreported| {
-            asked.stepped >= Some(unreported.way) && asked.number >= unreported.number
+            asked.stepped >= Some(unreported.direction) && asked.number >= unreported.number
         }) {
             self.unreported = None;
         }
@@ -95,9 +95,9 @@ impl StoreWatch {
             self.seen = Some((step, received));
             // Reported even if another replica reported a step and a newer generation began: the clock may
             // have stepped once more after that, and then no replica would report it.
-            let before = self.unreported.map(|unreported| unreported.way);
+            let before = self.unreported.map(|unreported| unreported.direction);
             self.unreported = Some(Unreported {
-                way: before.map_or(step.way, |before| before.max(step.way)),
+                direction: before.map_or(step.direction, |before| before.max(step.direction)),
                 number: entered.number,
             });
         }

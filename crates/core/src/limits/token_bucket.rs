@@ -206,7 +206,7 @@ impl TokenBucket {
 impl Kind for TokenBucket {
     type Taken = Tokens;
 
-    fn most(&self) -> u64 {
+    fn max_cost(&self) -> u64 {
         (self.capacity + self.borrow).unsigned_abs()
     }
 

@@ -2,11 +2,11 @@ use super::*;
 
 const NOW: StoreTime = StoreTime::from_micros(1_000_000_000_000);
 
-fn of(fleet: &str, names: &[(&str, bool)]) -> Claim {
+fn of(fleet: &str, names: &[(&str, bool)]) -> NameClaim {
     let names = names
         .iter()
         .map(|(name, shared)| ((*name).to_owned(), *shared));
-    Claim {
+    NameClaim {
         form: FORM,
         fleet: vec![fleet.to_owned()],
         names: names.collect(),
@@ -104,7 +104,7 @@ fn the_words_name_both_fleets_and_the_keys_to_write() {
 
 #[test]
 fn one_name_in_common_makes_one_fleet() {
-    let of = |fleets: &[&str]| Claim {
+    let of = |fleets: &[&str]| NameClaim {
         fleet: fleets.iter().map(|&name| name.to_owned()).collect(),
         ..of("", &[("routes.sms", false)])
     };
@@ -126,7 +126,7 @@ fn a_replica_of_another_form_is_refused_even_of_the_same_fleet() {
     let mut all = BTreeMap::new();
     claim(&mut all, "host:7", &of("a", &names), NOW);
     for fleet in ["a", "b"] {
-        let next = Claim {
+        let next = NameClaim {
             form: FORM + 1,
             ..of(fleet, &names[..1])
         };
@@ -138,7 +138,7 @@ fn a_replica_of_another_form_is_refused_even_of_the_same_fleet() {
         );
     }
     // Without a name in common they do not meet.
-    let apart = Claim {
+    let apart = NameClaim {
         form: FORM + 1,
         ..of("a", &[("limits.mail", false)])
     };

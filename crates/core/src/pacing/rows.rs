@@ -98,7 +98,7 @@ impl Rows {
     }
 
     /// Counts a slot towards a message that costs so much. Returns whether it has all of them.
-    pub(super) fn charge(&mut self, slot: Slot, cost: Cost) -> bool {
+    pub(super) fn keep_slot_for(&mut self, slot: Slot, cost: Cost) -> bool {
         self.keep(slot);
         let cost = cost.get() as usize;
         let complete = self.taken.len() >= cost;

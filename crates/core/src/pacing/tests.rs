@@ -28,24 +28,24 @@ fn slot(at: u64) -> Slot {
 #[test]
 fn a_message_fires_at_its_last_slot() {
     let mut rows = rows();
-    assert!(!rows.charge(slot(100_000), cost(3)));
-    assert!(!rows.charge(slot(110_000), cost(3)));
-    assert!(rows.charge(slot(120_000), cost(3)));
+    assert!(!rows.keep_slot_for(slot(100_000), cost(3)));
+    assert!(!rows.keep_slot_for(slot(110_000), cost(3)));
+    assert!(rows.keep_slot_for(slot(120_000), cost(3)));
     assert!(rows.taken.is_empty());
-    assert!(rows.charge(slot(130_000), cost(1)));
+    assert!(rows.keep_slot_for(slot(130_000), cost(1)));
 }
 
 #[test]
 fn slots_of_an_earlier_run_do_not_count() {
     let mut rows = rows();
-    assert!(!rows.charge(slot(100_000), cost(3)));
-    assert!(!rows.charge(slot(110_000), cost(3)));
+    assert!(!rows.keep_slot_for(slot(100_000), cost(3)));
+    assert!(!rows.keep_slot_for(slot(110_000), cost(3)));
     assert!(
-        !rows.charge(slot(200_000), cost(3)),
+        !rows.keep_slot_for(slot(200_000), cost(3)),
         "the first two lie too far back"
     );
-    assert!(!rows.charge(slot(210_000), cost(3)));
-    assert!(rows.charge(slot(220_000), cost(3)));
+    assert!(!rows.keep_slot_for(slot(210_000), cost(3)));
+    assert!(rows.keep_slot_for(slot(220_000), cost(3)));
 }
 
 #[test]

@@ -151,12 +151,19 @@ fn tenants_that_are_gone_do_not_count() {
 
 #[test]
 fn a_space_for_every_tenant() {
-    let mut seen: Vec<_> = (0..100).map(|tenant| Space::of(tenant).index()).collect();
+    let mut seen: Vec<_> = (0..100)
+        .map(|tenant| ParkedQueue::of(tenant).index())
+        .collect();
     seen.sort_unstable();
     seen.dedup();
-    assert_eq!(seen, Space::all().map(Space::index).collect::<Vec<_>>());
-    assert_eq!(Space::of(u64::MAX).label(), "7");
-    let prefetches = [1, 16, 500].map(Space::prefetch);
+    assert_eq!(
+        seen,
+        ParkedQueue::all()
+            .map(ParkedQueue::index)
+            .collect::<Vec<_>>()
+    );
+    assert_eq!(ParkedQueue::of(u64::MAX).label(), "7");
+    let prefetches = [1, 16, 500].map(ParkedQueue::prefetch);
     assert_eq!(prefetches, [1, 2, 250]);
 }
 
@@ -182,7 +189,7 @@ fn sent_before_the_last_of_the_others(most: u32, backlog: usize, others: usize) 
                 Choice::Park => space.push_back((tenant, true)),
             }
         }
-        while from_space < Space::prefetch(PREFETCH) {
+        while from_space < ParkedQueue::prefetch(PREFETCH) {
             let Some((tenant, _)) = space.pop_front() else {
                 break;
             };

@@ -45,7 +45,7 @@ pub struct Pace {
     pub(super) late: u64,
     pub(super) spread: u64,
     pub(super) batch: u64,
-    pub(super) least: u64,
+    pub(super) max_cost: u64,
 }
 
 impl Pace {
@@ -67,7 +67,7 @@ impl Pace {
             late: micros(parts.late).min(headroom),
             spread: 0,
             batch: batch(units, period, horizon),
-            least: 1,
+            max_cost: 1,
         }
     }
 
@@ -88,10 +88,10 @@ impl Pace {
         let horizon = self.horizon.max((3 * spread).min(HORIZON_MAX));
         // A replica that gets the slots of a message one by one, with slots of others in between,
         // could never send it. So one lease holds them all, if the horizon reaches that far.
-        let least = if spread * 2 <= horizon { beyond + 1 } else { 1 };
+        let max_cost = if spread * 2 <= horizon { beyond + 1 } else { 1 };
         Self {
-            batch: batch(self.units, period, horizon).max(least),
-            least,
+            batch: batch(self.units, period, horizon).max(max_cost),
+            max_cost,
             horizon,
             period,
             spread,
@@ -171,8 +171,8 @@ impl Pace {
     /// The cost of the most expensive message. One, if that is more than the longest horizon holds: then no
     /// lease holds all slots of such a message.
     #[must_use]
-    pub const fn least(&self) -> u64 {
-        self.least
+    pub const fn max_cost(&self) -> u64 {
+        self.max_cost
     }
 
     /// The distance of two slots, rounded up to a whole microsecond.

@@ -15,7 +15,7 @@ use super::queued::{KeyId, Queued};
 use super::{Action, Scheduler};
 use crate::gate::ASKED_AGAIN;
 use crate::limits::Fit;
-use crate::limits::admission::{Decision, Pass};
+use crate::limits::admission::{AfterGrant, Decision};
 use crate::time::{Mono, Now, StoreTime};
 
 /// After this a message is asked for again if its limit has a policy that this replica does not know.
@@ -129,15 +129,16 @@ impl<T: Queued> Scheduler<T> {
                 self.denied(asked.item, &denial, times);
             }
             Decision::Never { by, most } => {
-                self.forgive(&asked.item);
+                self.return_turn(&asked.item);
                 let item = asked.item;
                 self.next_actions
                     .push_back(Action::Never { item, by, most });
             }
-            Decision::Ended { by, how } => {
-                self.forgive(&asked.item);
+            Decision::NotCalled { by, how } => {
+                self.return_turn(&asked.item);
                 let item = asked.item;
-                self.next_actions.push_back(Action::Ended { item, by, how });
+                self.next_actions
+                    .push_back(Action::NotCalled { item, by, how });
             }
             Decision::Outdated { .. } => self.put_off(asked.item, now + LEARN),
             Decision::Closed { until, .. } => {
@@ -227,7 +228,7 @@ impl<T: Queued> Scheduler<T> {
     }
 
     /// It waits for its slot with its permit. Its keys are open for as many more as the store returned.
-    fn granted(&mut self, asked: Asked<T>, passes: &[Pass], times: &AnswerTimes) {
+    fn granted(&mut self, asked: Asked<T>, passes: &[AfterGrant], times: &AnswerTimes) {
         let mut item = asked.item;
         let until = times.since + asked.usable.min(item.usable());
         let keys: Vec<KeyId> = item.keys().collect();
@@ -248,7 +249,7 @@ impl<T: Queued> Scheduler<T> {
 
     /// It may not be asked for before `at`.
     fn put_off(&mut self, item: T, at: Mono) {
-        self.forgive(&item);
+        self.return_turn(&item);
         self.delay(item, at);
     }
 

@@ -169,7 +169,7 @@ impl<T: Queued> Scheduler<T> {
                 break;
             };
             if item.is_over(now) {
-                self.forgive(&item);
+                self.return_turn(&item);
                 self.next_actions.push_back(dismiss(item));
             } else if !item.is_keyed() {
                 wanted = wanted.saturating_sub(item.cost().units());
@@ -177,7 +177,7 @@ impl<T: Queued> Scheduler<T> {
             } else if let Some(key) = self.waits_for(&item, now) {
                 self.join(key, item);
             } else if let Some(key) = self.key_queues.full(&item, now) {
-                self.forgive(&item);
+                self.return_turn(&item);
                 self.turn_away_full(item, key, now);
             } else {
                 let others_wait = item.keys().any(|key| self.key_queues.has_waiting(key));
@@ -201,7 +201,7 @@ impl<T: Queued> Scheduler<T> {
         if queued.is_some_and(|q| q.arrival() == arrival && q.priority() == priority) {
             let open = self.key_queues.open_keys();
             let item = self.key_queues.pop()?;
-            self.ready.charge(&item, open);
+            self.ready.advance_turn(&item, open);
             return Some(item);
         }
         self.ready.pop()

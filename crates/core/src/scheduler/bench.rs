@@ -242,7 +242,9 @@ impl Bench {
                 }
                 Action::Expired(item) | Action::Stale(item) => panic!("{item:?} is dropped"),
                 Action::Depart(item, why) => panic!("{item:?} has room: {why:?}"),
-                Action::Never { item, .. } | Action::Ended { item, .. } => panic!("{item:?} fits"),
+                Action::Never { item, .. } | Action::NotCalled { item, .. } => {
+                    panic!("{item:?} fits")
+                }
                 Action::Close { route, .. } => panic!("route {route} closes"),
                 Action::Wait(until) => return until.map(|at| at.as_micros().max(self.now + 1)),
             }

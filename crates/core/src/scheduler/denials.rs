@@ -82,7 +82,7 @@ impl<T: Queued> Scheduler<T> {
         let place = self.place(&item, key, denial, times.both());
         if !matches!(place, Place::Here | Place::Route(_)) {
             self.key_queues.answered_in_passing(key, answer, times.sent);
-            self.forgive(&item);
+            self.return_turn(&item);
             return self.leaves(item, place, denial, times.both());
         }
         if let Place::Route(until) = place {

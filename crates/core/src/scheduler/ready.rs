@@ -128,16 +128,16 @@ impl<T: Queued> Ready<T> {
     }
 
     /// A message that waited for a key is taken: its tenant is charged for it. `open_keys`: so many keys have such messages.
-    pub(super) fn charge(&mut self, item: &T, open_keys: usize) {
+    pub(super) fn advance_turn(&mut self, item: &T, open_keys: usize) {
         let level = self.by_priority.entry(item.priority()).or_default();
-        level.charge(item, open_keys);
+        level.advance_turn(item, open_keys);
     }
 
     /// A message that was taken was not sent, and is gone or waits for a key: its tenant is not charged for
     /// it.
-    pub(super) fn forgive(&mut self, item: &T, open_keys: usize) {
+    pub(super) fn return_turn(&mut self, item: &T, open_keys: usize) {
         if let Some(level) = self.by_priority.get_mut(&item.priority()) {
-            level.forgive(item, open_keys);
+            level.return_turn(item, open_keys);
         }
     }
 
@@ -237,7 +237,7 @@ impl<T: Queued> Level<T> {
         })
     }
 
-    fn charge(&mut self, item: &T, open_keys: usize) {
+    fn advance_turn(&mut self, item: &T, open_keys: usize) {
         let (due, step) = (self.turn(item), stride(item));
         let sharing = (self.turns.len() + open_keys) as u64 + 1;
         self.clock = self.clock.max(due).saturating_add(step / sharing);
@@ -335,7 +335,7 @@ impl<T: Queued> Level<T> {
         }
     }
 
-    fn forgive(&mut self, item: &T, open_keys: usize) {
+    fn return_turn(&mut self, item: &T, open_keys: usize) {
         let name = item.share().tenant;
         let Some(known) = self.tenants.get(&name).map(|tenant| tenant.turn) else {
             return;

@@ -175,7 +175,7 @@ impl<T: Queued> Scheduler<T> {
                 Action::Depart(item, _) | Action::Expired(item) | Action::Stale(item) => {
                     out.push(item)
                 }
-                Action::Never { item, .. } | Action::Ended { item, .. } => out.push(item),
+                Action::Never { item, .. } | Action::NotCalled { item, .. } => out.push(item),
                 Action::RanOut(items) => out.extend(items),
                 _ => {}
             }

@@ -10,7 +10,7 @@ use super::bench::{Bench, Item, pace};
 use super::key_queues::KeyQueues;
 use super::*;
 use crate::gate::{GateChange, Sends, Shut};
-use crate::leases::{Availability, Wait};
+use crate::leases::{Availability, WaitReason};
 use crate::limits::admission::Decision;
 use crate::limits::{Fit, Lacks, Room};
 use crate::rate::Cost;
@@ -305,7 +305,7 @@ fn a_freeze_that_is_known_lasts_where_requests_fail() {
         .frozen_for(Duration::from_secs(60), now);
     let availability = bench.scheduler.availability(Needs::SlotAndPermit, now);
     assert!(
-        matches!(availability, Availability::Until(_, Wait::Frozen)),
+        matches!(availability, Availability::Until(_, WaitReason::Frozen)),
         "{availability:?}"
     );
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::Scheduler;
 use super::questions::Questions;
 use super::queued::Queued;
-use crate::leases::{Availability, LeaseHolder, Wait};
+use crate::leases::{Availability, LeaseHolder, WaitReason};
 use crate::pacing::Row;
 use crate::stall::{RouteWaits, bound};
 use crate::time::{ClockMap, Mono};
@@ -61,11 +61,10 @@ impl<T: Queued> Scheduler<T> {
     #[must_use]
     pub fn route_waits(&self, route: usize, needs: Needs, now: Mono) -> RouteWaits {
         match self.availability(needs, now) {
-            Availability::OutOfReach(_) | Availability::Until(_, Wait::Frozen | Wait::Paused) => {
-                RouteWaits::HeldUp
-            }
+            Availability::OutOfReach(_)
+            | Availability::Until(_, WaitReason::Frozen | WaitReason::Paused) => RouteWaits::HeldUp,
             _ if !self.could_send(route, now) => RouteWaits::Idle,
-            Availability::Until(_, Wait::Turn) => RouteWaits::ForItsTurn,
+            Availability::Until(_, WaitReason::Turn) => RouteWaits::ForItsTurn,
             Availability::Open => RouteWaits::ForNothingElse,
         }
     }

@@ -38,7 +38,7 @@ pub enum Direction {
 /// A step of the store's clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClockStep {
-    pub way: Direction,
+    pub direction: Direction,
     pub by: Duration,
 }
 
@@ -140,12 +140,12 @@ impl ClockMap {
         self.learn(sent, store, received, fine);
         Some(if store < expected {
             ClockStep {
-                way: Direction::Back,
+                direction: Direction::Back,
                 by: expected.since(store),
             }
         } else {
             ClockStep {
-                way: Direction::Forward,
+                direction: Direction::Forward,
                 by: store.since(expected),
             }
         })

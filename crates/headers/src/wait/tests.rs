@@ -7,7 +7,7 @@ use super::*;
 /// The date of every answer here.
 const NOW: &str = "Thu, 26 Nov 2026 15:56:19 GMT";
 
-fn said_by(headers: &[(&str, &str)]) -> Waits {
+fn said_by(headers: &[(&str, &str)]) -> AskedWait {
     let headers: BTreeMap<&str, &str> = headers.iter().copied().collect();
     let get = |name: &str| headers.get(name).copied();
     waits(&get, None, date(NOW).unwrap())
@@ -137,7 +137,7 @@ fn units_that_are_left_make_a_reset_irrelevant() {
         [("ratelimit", "limit=10, remaining=3, reset=7"), ("x", "")],
         [("ratelimit", "\"a\";r=x;t=y"), ("ratelimit-policy", ";;;")],
     ] {
-        assert_eq!(said_by(&headers), Waits::default(), "{headers:?}");
+        assert_eq!(said_by(&headers), AskedWait::default(), "{headers:?}");
     }
 }
 

@@ -18,7 +18,7 @@ use std::fmt;
 use std::time::{Duration, SystemTime};
 
 use sluiced_core::judge::{
-    Found, Judge, Judged, ListError, Listed, Lists, Meaning, Outcome, Silence, Waits,
+    AskedWait, Found, Judge, Judged, ListError, Listed, Lists, Meaning, Outcome, Silence,
 };
 use sluiced_headers::{Headers, waits};
 
@@ -92,7 +92,11 @@ impl HttpJudge {
             _ => false,
         };
         let needs_wait = !matches!(meaning, Meaning::Accepted | Meaning::Permanent);
-        let waits = if needs_wait { read() } else { Waits::default() };
+        let waits = if needs_wait {
+            read()
+        } else {
+            AskedWait::default()
+        };
         (!is_unsure).then(|| self.0.judged(meaning, waits))
     }
 
@@ -114,7 +118,9 @@ impl HttpJudge {
 
     /// What it means that the downstream refuses calls before it looks at them.
     pub(super) fn refused(&self) -> Outcome {
-        self.0.judged(Meaning::Throttled, Waits::default()).outcome
+        self.0
+            .judged(Meaning::Throttled, AskedWait::default())
+            .outcome
     }
 
     /// Whether there are texts, so that the bodies of answers matter.

@@ -27,7 +27,7 @@ use sluiced_ports::downstream::{Answer, Facts, Judgement, MAX_ANSWER, Status};
 use sluiced_ports::message::Message;
 use sluiced_settings::text::TemplateText;
 use sluiced_settings::types::{Auth, Http};
-use sluiced_template::{AnswerWords, Heard};
+use sluiced_template::{AnswerReading, AnswerWords};
 
 /// A key by which the downstream recognizes repeats (draft-ietf-httpapi-idempotency-key-header).
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
@@ -278,9 +278,9 @@ fn words(http: &Http) -> Result<AnswerWords, Misconfigured> {
 
 impl Asks {
     /// What the templates say of the answer.
-    fn hear(&self, words: &AnswerWords, answer: Option<&Answer>) -> Heard {
+    fn hear(&self, words: &AnswerWords, answer: Option<&Answer>) -> AnswerReading {
         let (Some(about), Some(answer)) = (&self.about, answer) else {
-            return Heard::default();
+            return AnswerReading::default();
         };
         let facts = Facts {
             route: &about.route,

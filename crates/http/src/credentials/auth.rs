@@ -92,7 +92,7 @@ impl RotatingAuth {
     /// Reads the secret again if this answer refused it.
     pub(crate) fn answered(&self, status: StatusCode) {
         let mut state = lock(&self.state);
-        if state.reading.is_asked(status) {
+        if state.reading.take_refusal(status) {
             self.refresh(&mut state);
         }
     }
@@ -100,7 +100,7 @@ impl RotatingAuth {
     /// Reads it again from time to time.
     pub(crate) fn routine(&self) {
         let mut state = lock(&self.state);
-        if state.reading.is_due() {
+        if state.reading.take_due() {
             self.refresh(&mut state);
         }
     }

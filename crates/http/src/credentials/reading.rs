@@ -32,23 +32,23 @@ impl Reading {
     }
 
     /// Whether to read them now, because they were not for a while.
-    pub(super) fn is_due(&mut self) -> bool {
-        let is_due = self.last.elapsed() >= ROUTINE;
-        if is_due {
+    pub(super) fn take_due(&mut self) -> bool {
+        let take_due = self.last.elapsed() >= ROUTINE;
+        if take_due {
             self.last = Instant::now();
         }
-        is_due
+        take_due
     }
 
     /// Whether to read them now, because of an answer with this status.
-    pub(super) fn is_asked(&mut self, status: StatusCode) -> bool {
+    pub(super) fn take_refusal(&mut self, status: StatusCode) -> bool {
         let refuses = matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN);
-        let is_asked = refuses && self.asked.is_none_or(|asked| asked.elapsed() >= EVERY);
-        if is_asked {
+        let take_refusal = refuses && self.asked.is_none_or(|asked| asked.elapsed() >= EVERY);
+        if take_refusal {
             self.last = Instant::now();
             self.asked = Some(self.last);
         }
-        is_asked
+        take_refusal
     }
 }
 
@@ -60,14 +60,17 @@ mod tests {
     async fn they_are_read_when_they_are_refused_and_from_time_to_time() {
         let pass = tokio::time::advance;
         let mut reading = Reading::new();
-        assert!(!reading.is_due());
-        assert!(!reading.is_asked(StatusCode::BAD_REQUEST));
-        assert!(reading.is_asked(StatusCode::FORBIDDEN), "the first at once");
-        assert!(!reading.is_asked(StatusCode::UNAUTHORIZED));
+        assert!(!reading.take_due());
+        assert!(!reading.take_refusal(StatusCode::BAD_REQUEST));
+        assert!(
+            reading.take_refusal(StatusCode::FORBIDDEN),
+            "the first at once"
+        );
+        assert!(!reading.take_refusal(StatusCode::UNAUTHORIZED));
         pass(EVERY).await;
-        assert!(reading.is_asked(StatusCode::UNAUTHORIZED));
+        assert!(reading.take_refusal(StatusCode::UNAUTHORIZED));
         pass(ROUTINE).await;
-        assert!(reading.is_due());
-        assert!(!reading.is_due());
+        assert!(reading.take_due());
+        assert!(!reading.take_due());
     }
 }

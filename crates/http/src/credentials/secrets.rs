@@ -70,7 +70,7 @@ impl NamedSecrets {
     /// The values to make a request with.
     pub(crate) fn current(&self) -> (SecretValues, Edition) {
         let mut state = lock(&self.state);
-        if state.reading.is_due() {
+        if state.reading.take_due() {
             self.refresh(&mut state);
         }
         (state.values.clone(), state.edition)
@@ -89,7 +89,7 @@ impl NamedSecrets {
     /// Reads them again if this answer refuses the credentials.
     pub(crate) fn answered(&self, status: StatusCode) {
         let mut state = lock(&self.state);
-        if state.reading.is_asked(status) {
+        if state.reading.take_refusal(status) {
             self.refresh(&mut state);
         }
     }

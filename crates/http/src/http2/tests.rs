@@ -39,7 +39,7 @@ fn what_the_downstream_did_not_look_at_is_refused_and_the_rest_is_unsure() {
             "the answer is not HTTP/2 (PROTOCOL_ERROR)",
         ),
     ] {
-        let Unheard::Silent(Silence::Connection, failure) = unheard(&error) else {
+        let NoAnswer::Silent(Silence::Connection, failure) = unheard(&error) else {
             panic!("{error}");
         };
         assert_eq!(failure, Failure::unsure(detail));

@@ -11,7 +11,7 @@
 use std::time::Duration;
 
 use sluiced_core::gate::{Sends, Shut};
-use sluiced_core::leases::{Availability, Wait};
+use sluiced_core::leases::{Availability, WaitReason};
 use sluiced_core::limits::Room;
 use sluiced_core::scheduler::{Queued as _, Scheduler};
 use sluiced_core::time::Mono;
@@ -39,7 +39,7 @@ pub(crate) struct NoTurn {
 #[derive(Clone, Copy, Debug)]
 enum Reason {
     /// The paced limit.
-    Slots(Wait),
+    Slots(WaitReason),
     /// The route itself.
     Route(Shut),
     /// Too many wait before it. After `comes_back` there would be fewer, as far as is known.
@@ -97,15 +97,17 @@ pub(crate) fn refuse(waiting: Waiting, late: NoTurn, pacer: &PacerHandle, now: M
     job.route.meters.denials.increment(1);
     let (wait, store_now) = (late.at.since(now), pacer.store_time(now));
     let told = match late.why {
-        Reason::Slots(Wait::Turn) => wait,
+        Reason::Slots(WaitReason::Turn) => wait,
         // Many may be told the same: no more of them come back at once than can be.
         Reason::Others { comes_back } => comes_back.max(COMES_BACK_SOON),
-        Reason::Slots(Wait::Frozen | Wait::Paused) | Reason::Route(_) => wait.min(COMES_BACK),
+        Reason::Slots(WaitReason::Frozen | WaitReason::Paused) | Reason::Route(_) => {
+            wait.min(COMES_BACK)
+        }
     };
     let mut verdict = later(&job.history, told, store_now);
     let name = &pacer.name;
     match (late.why, pacer.rows()) {
-        (Reason::Slots(Wait::Turn), Some(rows)) => explain(
+        (Reason::Slots(WaitReason::Turn), Some(rows)) => explain(
             &mut verdict,
             &DeniedHeaders {
                 name,
@@ -126,11 +128,11 @@ pub(crate) fn refuse(waiting: Waiting, late: NoTurn, pacer: &PacerHandle, now: M
 impl Reason {
     fn in_words(self, limit: &str) -> String {
         match self {
-            Self::Slots(Wait::Turn) => format!("the limit {limit} is used up"),
-            Self::Slots(Wait::Frozen) => {
+            Self::Slots(WaitReason::Turn) => format!("the limit {limit} is used up"),
+            Self::Slots(WaitReason::Frozen) => {
                 format!("the limit {limit} is frozen, because the downstream refused calls")
             }
-            Self::Slots(Wait::Paused) => format!("an operator paused the limit {limit}"),
+            Self::Slots(WaitReason::Paused) => format!("an operator paused the limit {limit}"),
             Self::Others { .. } => "others came first".to_owned(),
             Self::Route(Shut::Paused) => "an operator paused these callers".to_owned(),
             Self::Route(Shut::Limit) => "a limit is paused, or lets nothing pass now".to_owned(),

@@ -34,7 +34,7 @@ impl PacerHandle {
 
     /// Freezes the limit through the store, because the downstream says that only `left` units are left: no call was
     /// refused.
-    pub(crate) fn freeze_spent(&self, length: Duration, left: u64) {
+    pub(crate) fn freeze_for_quota(&self, length: Duration, left: u64) {
         self.meters.freezes.increment(1);
         if let Some(more) = SPENT.event(self.clock.now()) {
             info!(pacer = %self.name, left, wait = ?length,

@@ -10,7 +10,7 @@ use super::messages::Join;
 use super::{Pacer, Phase, Stopping};
 use crate::admit::AnsweredQuestion;
 use crate::ends::refused::{comes_too_late, others_take_all, refuse};
-use crate::handle::{Stopped, ToPacer};
+use crate::handle::{PacerLeftover, ToPacer};
 use crate::job::Waiting;
 use crate::policies::CurrentPolicy;
 use sluiced_core::after_call::figures::ROUNDED;
@@ -105,7 +105,7 @@ impl Pacer {
                     self.scheduler.passes(key);
                 }
             }
-            ToPacer::Spent { left, length } => self.spent(left, length, now),
+            ToPacer::QuotaLow { left, length } => self.spent(left, length, now),
             ToPacer::Frozen(row, freeze) => self.scheduler.pacing_mut().frozen(row, &freeze, now),
             ToPacer::Policy(policy, paces) => self.adopt(&policy, &paces, now),
             ToPacer::Updated {
@@ -180,16 +180,16 @@ impl Pacer {
         let known = known.map(|(end, _)| end);
         self.scheduler.pacing_mut().frozen_for(length, now);
         if known.is_none_or(|end| now + length > end + ROUNDED) {
-            self.handle.freeze_spent(length, left);
+            self.handle.freeze_for_quota(length, left);
         }
     }
 
     /// Sends nothing any more, and returns the held messages.
-    fn stop(&mut self, deadline: Mono, done: oneshot::Sender<Stopped>) {
+    fn stop(&mut self, deadline: Mono, done: oneshot::Sender<PacerLeftover>) {
         for route in self.routes.iter() {
             route.tap.close();
         }
-        self.scheduler.pacing_mut().surrender();
+        self.scheduler.pacing_mut().drop_leases();
         self.phase = Phase::Stopping(Stopping {
             deadline,
             done,

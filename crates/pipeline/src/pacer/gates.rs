@@ -9,7 +9,7 @@ use super::{Pacer, ROUND};
 use crate::ends::overdue;
 use crate::job::Waiting;
 use crate::route::Route;
-use crate::route::tap::Turned;
+use crate::route::tap::TapChange;
 use sluiced_core::gate::{Gate, GateChange, Sends};
 use sluiced_core::time::{Mono, StoreTime};
 use sluiced_telemetry::waits::WaitsFor;
@@ -70,7 +70,7 @@ impl Pacer {
         let mut routes = self.routes.iter();
         if let Some(route) = routes.find(|route| route.number == number) {
             let now = self.handle.clock.now();
-            route.gate.with(|gate| gate.spend(until, now));
+            route.gate.with(|gate| gate.limit_used_up(until, now));
         }
     }
 
@@ -115,7 +115,7 @@ impl Pacer {
         let (mut next, mut moving) = (now + ROUND, Vec::new());
         for route in self.routes.iter() {
             let availability = self.scheduler.availability(route.counting.needs(), now);
-            let Turned { turn, moves } = route.tap.turn(availability, &self.handle, now);
+            let TapChange { turn, moves } = route.tap.turn(availability, &self.handle, now);
             if moves {
                 moving.push(Arc::clone(route));
             } else if let Some(wait) = turn.denied {

@@ -50,8 +50,13 @@ impl Pacer {
         let (route, delivery) = (&waiting.job.route, &waiting.job.delivery);
         route.gate.with(Gate::arrived);
         let to = route.sharing.destination(delivery, now);
-        let helper = || route.sharing.helper().filter(|_| join == Join::Behind);
-        if let Some(to) = to.or_else(helper) {
+        let standby_to_help = || {
+            route
+                .sharing
+                .standby_to_help()
+                .filter(|_| join == Join::Behind)
+        };
+        if let Some(to) = to.or_else(standby_to_help) {
             return self.return_units(vec![waiting], Next::Move(to));
         }
         if waiting.arrival.is_none() {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{Pacer, Phase, ROUND};
 use crate::ends::overdue;
-use sluiced_core::leases::{LeaseTally, Wait};
+use sluiced_core::leases::{LeaseTally, WaitReason};
 use sluiced_core::scheduler::Needs;
 use sluiced_core::time::{Mono, Now};
 use sluiced_telemetry::waits::WaitsFor;
@@ -17,10 +17,10 @@ impl Pacer {
         let shut = availability.shut();
         let is_shut = u8::from(shut.is_some());
         self.handle.meters.frozen.set(f64::from(is_shut));
-        let mut waits = vec![(Wait::Frozen, WaitsFor::Freeze)];
+        let mut waits = vec![(WaitReason::Frozen, WaitsFor::Freeze)];
         // The name of another pacer is that of its route, which an operator pauses by itself (`policies::pause`).
         if self.handle.is_paced() {
-            waits.push((Wait::Paused, WaitsFor::Pause));
+            waits.push((WaitReason::Paused, WaitsFor::Pause));
         }
         for (why, what) in waits {
             let until = shut.filter(|(_, is)| *is == why).map(|(until, _)| until);

@@ -7,23 +7,23 @@ use std::time::Duration;
 use sluiced_core::pacing::Row;
 use sluiced_core::rate::Rate;
 use sluiced_core::schedule::Pace;
-use sluiced_ports::store::{PacedLimit, Store};
+use sluiced_ports::store::{PacedRow, Store};
 
 use crate::policies::CurrentPolicy;
 
 /// The rows of slots of a paced limit.
 #[derive(Clone, Debug)]
 pub struct PacedRows {
-    pub main: PacedLimit,
+    pub main: PacedRow,
     /// Slots that only urgent messages may take.
-    pub reserve: Option<PacedLimit>,
+    pub reserve: Option<PacedRow>,
     pub store: Arc<dyn Store>,
 }
 
 /// Where a route that nothing paces is frozen for every replica: a row of which no slot is leased.
 #[derive(Clone, Debug)]
 pub struct FreezeRow {
-    pub row: PacedLimit,
+    pub row: PacedRow,
     pub store: Arc<dyn Store>,
 }
 
@@ -36,14 +36,14 @@ impl FreezeRow {
         let pace = Pace::new(rate, Duration::ZERO, second);
         Self {
             // No limit has a colon in its name.
-            row: PacedLimit::new(format!(":{pacer}"), pace),
+            row: PacedRow::new(format!(":{pacer}"), pace),
             store,
         }
     }
 }
 
 impl PacedRows {
-    pub(crate) fn limit(&self, row: Row) -> Option<&PacedLimit> {
+    pub(crate) fn limit(&self, row: Row) -> Option<&PacedRow> {
         match row {
             Row::Main => Some(&self.main),
             Row::Reserve => self.reserve.as_ref(),

@@ -23,7 +23,9 @@ use super::limit_facts::{Change, LimitFacts};
 use crate::handle::PacerHandle;
 use crate::route::Route;
 use sluiced_core::distance::{millis, permit_needs};
-use sluiced_core::headroom::{Bounds, Follow, Lateness, Measured, Spread, is_refused, unseen};
+use sluiced_core::headroom::{
+    AutoHeadroom, Bounds, Lateness, Measured, Spread, is_refused, unseen,
+};
 use sluiced_core::time::Mono;
 use sluiced_ports::clock::Clock;
 use sluiced_ports::lock;
@@ -44,7 +46,7 @@ pub(crate) struct Measures {
 impl Measures {
     /// A call left so late after its slot, or did not leave because it was too late.
     pub(crate) fn late(&self, late: Duration, now: Mono) {
-        lock(&self.lateness).saw(late, now);
+        lock(&self.lateness).record(late, now);
     }
 
     /// The downstream refuses, though the limit was kept. Returns whether that is new.
@@ -75,7 +77,7 @@ pub(super) struct Following {
 struct Known {
     policy: Arc<CurrentPolicy>,
     bounds: Bounds,
-    follow: Follow,
+    follow: AutoHeadroom,
 }
 
 /// An update of the policy.
@@ -107,7 +109,7 @@ impl Following {
             return;
         };
         let headroom = policy.facts.headroom;
-        let mut follow = before.unwrap_or_else(|| Follow::new(headroom, now));
+        let mut follow = before.unwrap_or_else(|| AutoHeadroom::new(headroom, now));
         follow.in_force(headroom, now);
         self.known = Some(Known {
             policy: Arc::clone(policy),
@@ -115,7 +117,7 @@ impl Following {
             follow,
         });
         for (route, _) in &self.routes {
-            route.way.is_followed();
+            route.way.begin_following();
         }
     }
 

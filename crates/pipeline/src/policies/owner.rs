@@ -13,9 +13,9 @@ use tokio::sync::watch;
 use tokio_util::task::AbortOnDropHandle;
 use tracing::{debug, info};
 
-use sluiced_core::owner::{self, Claim, FORM};
+use sluiced_core::owner::{self, FORM, NameClaim};
 use sluiced_ports::connect::Link;
-use sluiced_ports::store::{FleetNames, Owning, Store};
+use sluiced_ports::store::{ClaimAction, FleetNames, Store};
 
 /// Two claims of a replica are this far apart.
 const RENEWED: Duration = Duration::from_secs(20);
@@ -30,14 +30,14 @@ const LEAVE_BOUND: Duration = Duration::from_secs(1);
 pub enum Ownership {
     /// The fleet has no name yet, or the store has not answered.
     Unknown,
-    Claimed,
+    StoredNameClaim,
     /// Another fleet has one of them: a sentence for the operator.
     Refused(Arc<str>),
 }
 
 impl Ownership {
     const fn is_claimed(&self) -> bool {
-        matches!(self, Self::Claimed)
+        matches!(self, Self::StoredNameClaim)
     }
 }
 
@@ -78,11 +78,15 @@ impl Owner {
         let mut link = self.store.link();
         let mut retry = RETRY;
         loop {
-            let wait = match self.store.own(Owning::Claim, &self.replica, &claim).await {
+            let wait = match self
+                .store
+                .claim_names(ClaimAction::Claim, &self.replica, &claim)
+                .await
+            {
                 Ok(foreign) if foreign.is_empty() => {
                     retry = RETRY;
                     ready.send_replace(Link::Up);
-                    if !shown.send_replace(Ownership::Claimed).is_claimed() {
+                    if !shown.send_replace(Ownership::StoredNameClaim).is_claimed() {
                         info!(
                             fleet = claim.shown(),
                             "the limits and routes in Redis are those of this fleet"
@@ -115,11 +119,11 @@ impl Owner {
     }
 
     /// What is claimed, once the fleet has a name.
-    async fn claim(&mut self) -> Option<Claim> {
+    async fn claim(&mut self) -> Option<NameClaim> {
         let fleet = self.fleet.wait_for(Option::is_some).await;
         let fleet = fleet.ok()?.as_deref()?.to_vec();
         let names = self.names.iter().cloned().collect();
-        Some(Claim {
+        Some(NameClaim {
             form: FORM,
             fleet,
             names,
@@ -148,7 +152,7 @@ impl Owned {
     #[must_use]
     pub fn alone() -> Self {
         Self {
-            ownership: watch::channel(Ownership::Claimed).1,
+            ownership: watch::channel(Ownership::StoredNameClaim).1,
             kept: None,
         }
     }
@@ -209,12 +213,12 @@ impl Owned {
         if !self.ownership.borrow().is_claimed() {
             return;
         }
-        let nothing = Claim {
+        let nothing = NameClaim {
             form: FORM,
             fleet: Vec::new(),
             names: BTreeMap::new(),
         };
-        let leaving = store.own(Owning::Leave, &replica, &nothing);
+        let leaving = store.claim_names(ClaimAction::Leave, &replica, &nothing);
         if !matches!(tokio::time::timeout(LEAVE_BOUND, leaving).await, Ok(Ok(_))) {
             debug!("the claim of this replica ends later, by itself");
         }

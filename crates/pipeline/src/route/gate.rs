@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use tokio::sync::watch;
 use tracing::{debug, info, warn};
 
-use sluiced_core::after_call::Follows;
+use sluiced_core::after_call::AfterCall;
 use sluiced_core::breaker::{AwayFor, BreakerReport, BreakerRule, BreakerStatus};
 use sluiced_core::gate::{DownstreamState, Gate, GateChange, NO_END, Sends};
 use sluiced_core::hours::{OpeningHours, Stretch};
@@ -99,7 +99,7 @@ impl RouteGate {
     /// A call ended, and this follows for the breaker and the gate. `detail`: what was answered.
     pub(crate) fn call_ended(
         self: &Arc<Self>,
-        follows: &Follows,
+        follows: &AfterCall,
         detail: &str,
         pacer: &PacerHandle,
     ) {
@@ -112,7 +112,7 @@ impl RouteGate {
             }
             self.show_away(breaker, follows.downstream, None);
         }
-        if follows.gate_turns {
+        if follows.gate_may_change {
             pacer.send(ToPacer::GateChanged);
         }
     }
@@ -155,7 +155,7 @@ impl RouteGate {
             let known = gate.with(|gate| gate.breaker_version());
             let why = Arc::clone(&lock(&breaker.shown).own_why);
             let store = &breaker.store;
-            let asking = store.report(&gate.route, report, &why, known, &breaker.rule);
+            let asking = store.report_breaker(&gate.route, report, &why, known, &breaker.rule);
             gate.answered(breaker, asking.await, pacer.clock.now());
             pacer.send(ToPacer::GateChanged);
         });

@@ -15,7 +15,7 @@ use tracing::info;
 use sluiced_core::gate::Sends;
 use sluiced_core::hours::OpeningHours;
 use sluiced_core::limits::Ticket;
-use sluiced_core::sharing::{Standing, helper, moves};
+use sluiced_core::sharing::{Standing, moves, standby_to_help};
 use sluiced_core::time::{Mono, StoreTime};
 use sluiced_ports::lock;
 use sluiced_ports::queue::Delivery;
@@ -200,9 +200,9 @@ impl Sharing {
     }
 
     /// The standby that takes a message that just came, because this route is late.
-    pub(crate) fn helper(&self) -> Option<Arc<Intake>> {
+    pub(crate) fn standby_to_help(&self) -> Option<Arc<Intake>> {
         let (others, standings) = self.others()?;
-        let to = helper(self.standing(), &standings)?;
+        let to = standby_to_help(self.standing(), &standings)?;
         Some(Arc::clone(&others[to]))
     }
 

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use tracing::field::{DisplayValue, display};
 use tracing::{debug, info, warn};
 
-use sluiced_core::gate::{Gate, Shut, Tap, TapRule, TapTurn};
-use sluiced_core::leases::{Availability, Wait};
+use sluiced_core::gate::{Gate, Shut, Tap, TapDecision, TapRule};
+use sluiced_core::leases::{Availability, WaitReason};
 use sluiced_core::policy::UNTIL_RESUMED;
 use sluiced_core::rate::Span;
 use sluiced_core::time::Mono;
@@ -32,8 +32,8 @@ pub(crate) struct RouteTap {
 
 /// What the tap of a route does now.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Turned {
-    pub(crate) turn: TapTurn,
+pub(crate) struct TapChange {
+    pub(crate) turn: TapDecision,
     /// The messages that come move to another route of the queue.
     pub(crate) moves: bool,
 }
@@ -45,10 +45,10 @@ impl RouteTap {
         availability: Availability,
         pacer: &PacerHandle,
         now: Mono,
-    ) -> Turned {
+    ) -> TapChange {
         let turn = self
             .gate
-            .with(|gate| gate.turn_tap(availability, &self.rule, now));
+            .with(|gate| gate.decide_tap(availability, &self.rule, now));
         if turn.is != turn.was {
             self.changed(turn, availability, now);
         }
@@ -60,7 +60,7 @@ impl RouteTap {
         // Without the broker or the queue nothing is consumed, whatever is wanted.
         let consumes = tap == Tap::Open && self.subscription.is_up();
         self.meters.tap_open.set(f64::from(u8::from(consumes)));
-        Turned { turn, moves }
+        TapChange { turn, moves }
     }
 
     /// Stops consuming, for good.
@@ -75,9 +75,9 @@ impl RouteTap {
     /// Shows the other routes of the queue whether this one sends what it gets. Neither a slow limit nor the first calls
     /// after an outage are a reason to move. A route whose messages are sent away, set aside, or tried one at a time,
     /// consumes and does not send.
-    fn show(&self, turn: TapTurn, availability: Availability, now: Mono) {
+    fn show(&self, turn: TapDecision, availability: Availability, now: Mono) {
         let waits_for_slot =
-            turn.shut.is_none() && matches!(availability, Availability::Until(_, Wait::Turn));
+            turn.shut.is_none() && matches!(availability, Availability::Until(_, WaitReason::Turn));
         let (is_away, is_open, probes) = self
             .gate
             .with(|gate| (gate.is_away(), gate.is_open(), gate.probes(now)));
@@ -87,7 +87,7 @@ impl RouteTap {
         self.sharing.show(sends, is_open && probes);
     }
 
-    fn changed(&self, turn: TapTurn, availability: Availability, now: Mono) {
+    fn changed(&self, turn: TapDecision, availability: Availability, now: Mono) {
         if !self.sharing.is_standby() {
             self.log(turn, availability, now);
         }
@@ -97,7 +97,7 @@ impl RouteTap {
         }
     }
 
-    fn log(&self, turn: TapTurn, availability: Availability, now: Mono) {
+    fn log(&self, turn: TapDecision, availability: Availability, now: Mono) {
         let route = &self.route;
         let opening = self.gate.sends().opening();
         let wait = opening.and_then(|opening| length(opening, now));
@@ -119,13 +119,13 @@ impl RouteTap {
             (Tap::Closed, Some(Shut::Limit), _) => {
                 info!(%route, wait, "tap closed: a keyed limit grants nothing");
             }
-            (Tap::Closed, None, Availability::Until(at, Wait::Paused)) => {
+            (Tap::Closed, None, Availability::Until(at, WaitReason::Paused)) => {
                 info!(%route, wait = length(at, now), "tap closed: an operator paused the limit");
             }
-            (Tap::Closed, None, Availability::Until(at, Wait::Frozen)) => {
+            (Tap::Closed, None, Availability::Until(at, WaitReason::Frozen)) => {
                 info!(%route, wait = length(at, now), "tap closed: the limit is frozen");
             }
-            (Tap::Closed, None, Availability::Until(at, Wait::Turn)) => {
+            (Tap::Closed, None, Availability::Until(at, WaitReason::Turn)) => {
                 debug!(%route, wait = length(at, now), "tap closed: no slot before then");
             }
             (Tap::Closed, None, Availability::Open | Availability::OutOfReach(_)) => {

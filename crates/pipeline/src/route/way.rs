@@ -12,7 +12,7 @@ use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 use tracing::{info, warn};
 
-use sluiced_core::headroom::{Spread, TooThin, Way};
+use sluiced_core::headroom::{LatencySamples, Spread, TooThin};
 use sluiced_core::time::Mono;
 use sluiced_ports::limits::KeyedLimit;
 use sluiced_ports::lock;
@@ -44,7 +44,7 @@ const ANSWERS_APART: Duration = Duration::from_millis(250);
 /// What is known of the way of one route.
 #[derive(Debug, Default)]
 pub(crate) struct RouteWay {
-    seen: Mutex<Way>,
+    seen: Mutex<LatencySamples>,
     /// What the downstream itself knows of it, in place of handshakes.
     known: Mutex<Option<Spread>>,
     answers: Mutex<Answers>,
@@ -56,7 +56,7 @@ pub(crate) struct RouteWay {
 /// How long the last calls took until their answers: the way there and back, and what the downstream did meanwhile.
 #[derive(Debug, Default)]
 struct Answers {
-    seen: Way,
+    seen: LatencySamples,
     last: Option<Mono>,
 }
 
@@ -69,7 +69,7 @@ impl RouteWay {
             .is_none_or(|last| now.since(last) >= ANSWERS_APART)
         {
             answers.last = Some(now);
-            answers.seen.saw(took, now);
+            answers.seen.record(took, now);
         }
     }
 
@@ -83,7 +83,7 @@ impl RouteWay {
     }
 
     /// A headroom follows it from now on.
-    pub(crate) fn is_followed(&self) {
+    pub(crate) fn begin_following(&self) {
         self.is_followed.store(true, Ordering::Relaxed);
     }
 
@@ -116,7 +116,7 @@ pub(crate) async fn measure(route: Arc<Route>, pacer: PacerHandle) {
         tried += 1;
         if let Some(shake) = &handshake {
             made += 1;
-            lock(&route.way.seen).saw(shake.took, pacer.clock.now());
+            lock(&route.way.seen).record(shake.took, pacer.clock.now());
         }
         let seen = route.way.spread(pacer.clock.now());
         alarm.look(&route, &pacer, seen);

@@ -17,7 +17,7 @@ use crate::connect::Resolver;
 use crate::downstream::Handshake;
 
 /// Makes the handshake of a connection. `None`: it could not be made.
-pub async fn way(host: &str, port: u16, bound: Duration) -> Option<Handshake> {
+pub async fn timed_handshake(host: &str, port: u16, bound: Duration) -> Option<Handshake> {
     let address = first_address(host, port, bound).await?;
     let is_local = address.ip().is_loopback();
     let took = match is_local {
@@ -29,7 +29,7 @@ pub async fn way(host: &str, port: u16, bound: Duration) -> Option<Handshake> {
 
 /// Makes the handshake of a connection through a proxy, which `request` asks for it. The proxy answers when it has made
 /// its own with the server, so the whole way is measured, wherever the proxy is. `None`: it could not be made.
-pub async fn way_through(
+pub async fn timed_handshake_through(
     proxy: &str,
     port: u16,
     request: Vec<u8>,

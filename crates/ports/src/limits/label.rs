@@ -14,7 +14,7 @@ pub struct KeyText(pub Option<Box<str>>);
 
 /// What the limits of a route need to know of a message.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Label {
+pub struct LimitInputs {
     /// One for each limit of the route, in its order, with a cost that the limit can grant; `None`: the limit does
     /// not count the message.
     pub charges: Box<[Option<admission::Charge<(), KeyText>>]>,
@@ -37,9 +37,9 @@ impl fmt::Debug for KeyText {
     }
 }
 
-impl fmt::Debug for Label {
+impl fmt::Debug for LimitInputs {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Label")
+        f.debug_struct("LimitInputs")
             .field("charges", &self.charges)
             .finish_non_exhaustive()
     }

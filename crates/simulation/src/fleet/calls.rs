@@ -23,11 +23,11 @@ impl<'a, W: Watch> Fleet<'a, W> {
     ) {
         let message = parcel.id;
         if mono > slot.leave_by {
-            replica.late.saw(mono.since(slot.at), mono);
+            replica.late.record(mono.since(slot.at), mono);
             self.see(replica.id, What::TooLate { message });
             return self.again(replica, parcel);
         }
-        replica.late.saw(mono.since(slot.at), mono);
+        replica.late.record(mono.since(slot.at), mono);
         self.see(replica.id, What::Called { message });
         let way = self.travel();
         self.after(way, replica.id, Event::Arrive(parcel));

@@ -167,7 +167,7 @@ impl<'a, W: Watch> Fleet<'a, W> {
             replica.stopping = true;
             self.broker.has_room(id, false);
             self.empty_if_stopping(&mut replica);
-            replica.scheduler.pacing_mut().surrender();
+            replica.scheduler.pacing_mut().drop_leases();
         }
         self.put(replica);
         self.never_alone();

@@ -167,7 +167,7 @@ impl<'a, W: Watch> Fleet<'a, W> {
     }
 
     /// Returns when to look again.
-    pub(super) fn turn_tap(&mut self, replica: &mut Replica<'a>, mono: Mono) -> Option<Mono> {
+    pub(super) fn decide_tap(&mut self, replica: &mut Replica<'a>, mono: Mono) -> Option<Mono> {
         let route = self.setting.route;
         let rule = TapRule {
             max_hold: route.max_hold,
@@ -178,7 +178,7 @@ impl<'a, W: Watch> Fleet<'a, W> {
             },
         };
         let availability = replica.scheduler.availability(route.needs(), mono);
-        let turn = replica.gate.turn_tap(availability, &rule, mono);
+        let turn = replica.gate.decide_tap(availability, &rule, mono);
         if let Some(wait) = turn.denied {
             self.deny_all(replica, wait);
         }

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use sluiced_core::distance::permit_needs;
-use sluiced_core::headroom::{Follow, Headroom, Measured};
+use sluiced_core::headroom::{AutoHeadroom, Headroom, Measured};
 use sluiced_core::policy::{LimitPolicy, PolicyVersion};
 use sluiced_core::time::Mono;
 
@@ -106,7 +106,7 @@ impl<'a, W: Watch> Fleet<'a, W> {
             return;
         };
         let took = self.travel() + self.travel();
-        replica.shakes.saw(Duration::from_micros(took), mono);
+        replica.shakes.record(Duration::from_micros(took), mono);
         replica.shakes_made += 1;
         let apart = if replica.shakes_made < FIRST {
             FIRST_APART
@@ -118,7 +118,7 @@ impl<'a, W: Watch> Fleet<'a, W> {
             return self.adopt(replica, mono);
         }
         for late in replica.scheduler.take_late() {
-            replica.late.saw(late, mono);
+            replica.late.record(late, mono);
         }
         let measured = measured(replica, &following, mono);
         let over = replica.version();
@@ -159,9 +159,9 @@ fn measured(replica: &mut Replica<'_>, following: &Following, mono: Mono) -> Mea
 }
 
 /// A replica receives another headroom.
-fn in_force(follow: &mut Option<Follow>, headroom: Headroom, now: Mono) {
+fn in_force(follow: &mut Option<AutoHeadroom>, headroom: Headroom, now: Mono) {
     match follow {
         Some(follow) => follow.in_force(headroom, now),
-        None => *follow = Some(Follow::new(headroom, now)),
+        None => *follow = Some(AutoHeadroom::new(headroom, now)),
     }
 }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use sluiced_core::gate::Gate;
-use sluiced_core::headroom::{Follow, Lateness, Way};
+use sluiced_core::headroom::{AutoHeadroom, LatencySamples, Lateness};
 use sluiced_core::jitter::Jitter;
 use sluiced_core::leases::LeaseHolder;
 use sluiced_core::limits::Ticket;
@@ -59,8 +59,8 @@ pub(super) struct Replica<'a> {
     /// It has asked for the current policy.
     pub(super) declaring: bool,
     /// Its measurements, if a headroom follows them.
-    pub(super) follow: Option<Follow>,
-    pub(super) shakes: Way,
+    pub(super) follow: Option<AutoHeadroom>,
+    pub(super) shakes: LatencySamples,
     pub(super) shakes_made: u32,
     /// A policy that it received, and does not use yet.
     pub(super) received: Option<LimitPolicy>,
@@ -114,7 +114,7 @@ impl Replica<'_> {
             known: None,
             declaring: false,
             follow: None,
-            shakes: Way::default(),
+            shakes: LatencySamples::default(),
             shakes_made: 0,
             received: None,
             late: Lateness::default(),

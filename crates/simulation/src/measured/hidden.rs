@@ -11,7 +11,7 @@ use std::collections::{BinaryHeap, VecDeque};
 use std::time::Duration;
 
 use sluiced_core::headroom::{
-    Bounds, Follow, Headroom, Lateness, Measured, Way, is_refused, unseen,
+    AutoHeadroom, Bounds, Headroom, LatencySamples, Lateness, Measured, is_refused, unseen,
 };
 use sluiced_core::time::{Mono, micros};
 
@@ -62,12 +62,12 @@ enum Event {
 }
 
 struct Replica {
-    follow: Follow,
+    follow: AutoHeadroom,
     bounds: Bounds,
     headroom: Headroom,
     lateness: Lateness,
-    handshakes: Way,
-    answers: Way,
+    handshakes: LatencySamples,
+    answers: LatencySamples,
     refused: Option<Mono>,
 }
 
@@ -79,12 +79,12 @@ impl Replica {
         };
         let headroom = Headroom::of(ms(5));
         Self {
-            follow: Follow::new(headroom, Mono::default()),
+            follow: AutoHeadroom::new(headroom, Mono::default()),
             bounds: Bounds::new(least, ms(250), WINDOW),
             headroom,
             lateness: Lateness::default(),
-            handshakes: Way::default(),
-            answers: Way::default(),
+            handshakes: LatencySamples::default(),
+            answers: LatencySamples::default(),
             refused: None,
         }
     }
@@ -126,7 +126,7 @@ fn run(behind: Behind, seed: u64) -> Seen {
         match event {
             Event::Slot => {
                 let late = dice.below(300);
-                replica.lateness.saw(Duration::from_micros(late), now);
+                replica.lateness.record(Duration::from_micros(late), now);
                 let arrives = at + late + 10_000 + dice.between(0, varies);
                 events.push(Reverse((arrives, Event::Arrives { sent: at + late })));
                 let apart = micros(WINDOW + replica.headroom.all()).div_ceil(UNITS);
@@ -154,12 +154,14 @@ fn run(behind: Behind, seed: u64) -> Seen {
                 }
                 if at >= measured_at + ANSWERS_APART {
                     measured_at = at;
-                    replica.answers.saw(Duration::from_micros(at - sent), now);
+                    replica
+                        .answers
+                        .record(Duration::from_micros(at - sent), now);
                 }
             }
             Event::Look => {
                 let shake = Duration::from_micros(dice.between(200, 400));
-                replica.handshakes.saw(shake, now);
+                replica.handshakes.record(shake, now);
                 seen.said |= replica.look(now);
                 events.push(Reverse((at + SECOND, Event::Look)));
             }

@@ -165,7 +165,7 @@ impl LimitStore for MemoryStore {
         .boxed()
     }
 
-    fn done<'a>(&'a self, claims: &'a [Granted]) -> StoreFuture<'a, ()> {
+    fn mark_done<'a>(&'a self, claims: &'a [Granted]) -> StoreFuture<'a, ()> {
         async move {
             self.decide(&self.states, |states, now| {
                 for charge in claims.iter().map(Granted::charge) {
@@ -212,7 +212,7 @@ impl LimitStore for MemoryStore {
                             states.refund(&name, &limit, since, &at.unused(units), now);
                             limit.access != LimitAccess::Outdated
                         }
-                        Corrected::More { units } => states.charge(&name, &limit, units, now),
+                        Corrected::More { units } => states.add_debt(&name, &limit, units, now),
                         Corrected::Forgiven => states.forgive(&name, &limit, now),
                     };
                     (!done).then_some(place)
@@ -230,7 +230,7 @@ impl LimitStore for MemoryStore {
                 let state = states.state(&name(limit, key), &rule, now);
                 Look {
                     now,
-                    limit: rule.most(),
+                    limit: rule.max_cost(),
                     room: rule.room(state.as_ref(), now),
                     fits: rule.fit(state.as_ref(), now, Cost::ONE),
                     closed: match access {

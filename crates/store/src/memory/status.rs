@@ -7,7 +7,7 @@ use futures::FutureExt;
 use super::MemoryStore;
 use sluiced_core::time::{StoreTime, micros};
 use sluiced_ports::store::{
-    BAR, BEAT, Heard, PLACES, SHOWN, StatusReport, StatusStore, StoreFuture,
+    BAR, BEAT, FleetReports, PLACES, SHOWN, StatusReport, StatusStore, StoreFuture,
 };
 
 /// What the replicas reported.
@@ -41,12 +41,12 @@ impl Status {
         }
     }
 
-    fn hear(&self, now: StoreTime) -> Heard {
+    fn hear(&self, now: StoreTime) -> FleetReports {
         let texts = self.replicas.values();
         let texts = texts.map(|(report, text)| (now.since(*report), text.clone()));
-        let mut heard = Heard {
+        let mut heard = FleetReports {
             replicas: texts.filter(|(ago, _)| *ago <= SHOWN).collect(),
-            ..Heard::default()
+            ..FleetReports::default()
         };
         let ended = now.as_micros().saturating_sub(micros(BEAT)) / micros(BAR);
         for ((bar, limit), units) in self.bars.range(..(ended, String::new())) {
@@ -67,7 +67,7 @@ impl StatusStore for MemoryStore {
         .boxed()
     }
 
-    fn hear(&self) -> StoreFuture<'_, Heard> {
+    fn hear(&self) -> StoreFuture<'_, FleetReports> {
         async move { Ok(self.decide(&self.status, |status, now| status.hear(now))) }.boxed()
     }
 }

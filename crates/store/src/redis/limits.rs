@@ -287,7 +287,7 @@ impl Limits {
 }
 
 /// The error for an answer that shows a step: it is not used.
-fn stepped(ClockStep { way, by }: ClockStep) -> StoreError {
+fn stepped(ClockStep { direction: way, by }: ClockStep) -> StoreError {
     match way {
         Direction::Forward => warn!(
             ?by,

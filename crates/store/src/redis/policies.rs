@@ -25,7 +25,7 @@ const WITHIN: Duration = PRESENCE.saturating_mul(2);
 type Fields = BTreeMap<String, String>;
 
 impl PolicyStore for RedisStore {
-    fn present<'a>(
+    fn declare_presence<'a>(
         &'a self,
         family: Family,
         limit: &'a str,
@@ -57,7 +57,7 @@ impl PolicyStore for RedisStore {
         .boxed()
     }
 
-    fn absent<'a>(
+    fn withdraw_file<'a>(
         &'a self,
         family: Family,
         limit: &'a str,

@@ -1,8 +1,8 @@
 //! The replies of `lua/admit.lua` and `lua/look.lua`, number by number.
 
-use sluiced_core::limits::admission::{Decision, Pass};
-use sluiced_core::limits::generation::Closing;
-use sluiced_core::limits::once::Ended;
+use sluiced_core::limits::admission::{AfterGrant, Decision};
+use sluiced_core::limits::generation::ClosedReason;
+use sluiced_core::limits::once::NotCalled;
 use sluiced_core::limits::store_watch::AnswerHead;
 use sluiced_core::limits::{Fit, Lacks, Room};
 use sluiced_core::time::StoreTime;
@@ -39,7 +39,7 @@ impl Reply {
         Some(match self.0.next()? {
             0 => {
                 let each = (0..charges).map(|_| {
-                    Some(Pass {
+                    Some(AfterGrant {
                         room: self.room()?,
                         next: fit(self.0.next()?),
                     })
@@ -72,11 +72,11 @@ impl Reply {
                 why: closing(self.0.next()?)?,
             },
             5 => Decision::NotAsked,
-            6 => Decision::Ended {
+            6 => Decision::NotCalled {
                 by: self.by(charges)?,
                 how: match self.0.next()? {
-                    0 => Ended::Done,
-                    1 => Ended::Unknown,
+                    0 => NotCalled::Done,
+                    1 => NotCalled::Unknown,
                     _ => return None,
                 },
             },
@@ -109,11 +109,11 @@ pub(super) const fn fit(number: u64) -> Fit {
     }
 }
 
-pub(super) const fn closing(number: u64) -> Option<Closing> {
+pub(super) const fn closing(number: u64) -> Option<ClosedReason> {
     match number {
-        0 => Some(Closing::Paused),
-        1 => Some(Closing::Guard),
-        2 => Some(Closing::Lost),
+        0 => Some(ClosedReason::Paused),
+        1 => Some(ClosedReason::Guard),
+        2 => Some(ClosedReason::Lost),
         _ => None,
     }
 }

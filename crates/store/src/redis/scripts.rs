@@ -9,7 +9,7 @@ use super::access::Access;
 use super::hash_slots::{HashSlot, hash_slot_of};
 use sluiced_core::schedule::{Ask, ClockView, FREEZE_MAX, Pace};
 use sluiced_core::time::{StoreTime, micros};
-use sluiced_ports::store::{Family, PacedLimit};
+use sluiced_ports::store::{Family, PacedRow};
 
 /// Numbers beyond this are no longer exact in Lua.
 const EXACT: u64 = (1 << 53) - 1;
@@ -164,7 +164,7 @@ impl Scripts {
         &self.access.channel
     }
 
-    pub(super) fn lease(&self, limit: &PacedLimit, ask: &Ask) -> ScriptCall<'_> {
+    pub(super) fn lease(&self, limit: &PacedRow, ask: &Ask) -> ScriptCall<'_> {
         let pace = &limit.pace;
         let (clock_view, generation, predicted) = match ask.clock_view {
             ClockView::Young => ("young", 0, None),
@@ -203,7 +203,7 @@ impl Scripts {
         )
     }
 
-    pub(super) fn freeze<'a>(&'a self, limit: &'a PacedLimit, length: Duration) -> ScriptCall<'a> {
+    pub(super) fn freeze<'a>(&'a self, limit: &'a PacedRow, length: Duration) -> ScriptCall<'a> {
         ScriptCall::new(
             &self.freeze,
             row_key(self.prefix(), limit),
@@ -220,7 +220,7 @@ impl Scripts {
 
 /// The hash of a row. The braces are Redis Cluster's hash tag: all keys of a limit lie in one
 /// slot. Names have no braces.
-fn row_key(prefix: &str, limit: &PacedLimit) -> String {
+fn row_key(prefix: &str, limit: &PacedRow) -> String {
     let [main, second] = row_keys(prefix, &limit.of);
     if limit.name == limit.of { main } else { second }
 }

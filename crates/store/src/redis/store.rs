@@ -23,7 +23,7 @@ use super::marks::KeptKeys;
 use super::scripts::{Arg, ScriptCall, Scripts};
 use super::{notices, unreachable};
 use sluiced_core::breaker::{BreakerReport, BreakerRule, BreakerStatus};
-use sluiced_core::owner::{self, Claim, Foreign};
+use sluiced_core::owner::{self, Foreign, NameClaim};
 use sluiced_core::policy::PolicyVersion;
 use sluiced_core::schedule::{Ask, Freeze, Grant, LeaseAnswer, Turn};
 use sluiced_core::time::{StoreTime, micros};
@@ -31,8 +31,8 @@ use sluiced_ports::clock::Thread;
 use sluiced_ports::connect::Link;
 use sluiced_ports::marks::Marks;
 use sluiced_ports::store::{
-    BAR, BEAT, Heard, Notice, Owning, PLACES, PacedLimit, SHOWN, StatusReport, StatusStore, Store,
-    StoreError, StoreFuture,
+    BAR, BEAT, ClaimAction, FleetReports, Notice, PLACES, PacedRow, SHOWN, StatusReport,
+    StatusStore, Store, StoreError, StoreFuture,
 };
 
 /// The limits in Redis: schedules, and states by key.
@@ -96,7 +96,7 @@ impl RedisStore {
 }
 
 impl Store for RedisStore {
-    fn lease<'a>(&'a self, limit: &'a PacedLimit, ask: Ask) -> StoreFuture<'a, LeaseAnswer> {
+    fn lease<'a>(&'a self, limit: &'a PacedRow, ask: Ask) -> StoreFuture<'a, LeaseAnswer> {
         async move {
             let [
                 now,
@@ -140,7 +140,7 @@ impl Store for RedisStore {
         .boxed()
     }
 
-    fn freeze<'a>(&'a self, limit: &'a PacedLimit, length: Duration) -> StoreFuture<'a, Freeze> {
+    fn freeze<'a>(&'a self, limit: &'a PacedRow, length: Duration) -> StoreFuture<'a, Freeze> {
         async move {
             let (now, until, generation) = self.call(self.scripts.freeze(limit, length)).await?;
             Ok(Freeze {
@@ -152,7 +152,7 @@ impl Store for RedisStore {
         .boxed()
     }
 
-    fn report<'a>(
+    fn report_breaker<'a>(
         &'a self,
         route: &'a str,
         report: BreakerReport,
@@ -189,11 +189,11 @@ impl Store for RedisStore {
         .boxed()
     }
 
-    fn own<'a>(
+    fn claim_names<'a>(
         &'a self,
-        act: Owning,
+        act: ClaimAction,
         replica: &'a str,
-        claim: &'a Claim,
+        claim: &'a NameClaim,
     ) -> StoreFuture<'a, Vec<Foreign>> {
         async move {
             let sign = |shared: bool| if shared { '+' } else { '-' };
@@ -282,17 +282,17 @@ impl StatusStore for RedisStore {
         .boxed()
     }
 
-    fn hear(&self) -> StoreFuture<'_, Heard> {
+    fn hear(&self) -> StoreFuture<'_, FleetReports> {
         async move {
             let args = [SHOWN, BEAT, BAR].map(|length| Arg::Number(micros(length)));
             let script = self.about_replicas(&self.scripts.hear, args.into());
             let (texts, bars): HeardReply = self.call(script).await?;
             let texts = texts.into_iter();
-            let mut heard = Heard {
+            let mut heard = FleetReports {
                 replicas: texts
                     .map(|(ago, text)| (Duration::from_micros(ago), text))
                     .collect(),
-                ..Heard::default()
+                ..FleetReports::default()
             };
             for (limit, ago, units) in bars {
                 heard.note(&limit, ago, units);

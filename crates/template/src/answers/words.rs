@@ -15,7 +15,7 @@ pub struct AnswerWords {
 
 /// What they say of one answer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Heard {
+pub struct AnswerReading {
     pub outcome: Found,
     /// Why the template `outcome` failed, if it did. Nothing of the answer.
     pub why: Option<String>,
@@ -55,7 +55,7 @@ impl AnswerWords {
 
     /// Reads the answer to a message.
     #[must_use]
-    pub fn read(&self, message: &Message, facts: Facts<'_>, answer: &Answer) -> Heard {
+    pub fn read(&self, message: &Message, facts: Facts<'_>, answer: &Answer) -> AnswerReading {
         let context = self.templates.context_with(message, facts, Some(answer));
         let text = |template: &Template| match &context {
             Ok(context) => self.templates.render(template, context),
@@ -63,9 +63,9 @@ impl AnswerWords {
         };
         let wait = self.wait.as_ref().and_then(|wait| text(wait).ok());
         let Some(outcome) = &self.outcome else {
-            return Heard {
+            return AnswerReading {
                 wait,
-                ..Heard::default()
+                ..AnswerReading::default()
             };
         };
         let found = text(outcome).map_err(|undecodable| undecodable.to_string());
@@ -75,7 +75,7 @@ impl AnswerWords {
             Ok(None) => (Found::Nothing, None),
             Err(why) => (Found::Failed, Some(why)),
         };
-        Heard { outcome, why, wait }
+        AnswerReading { outcome, why, wait }
     }
 }
 

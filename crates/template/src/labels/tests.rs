@@ -36,8 +36,8 @@ fn message(body: &str) -> Message {
     message
 }
 
-fn label(limits: &[LabelCounting<'_>], body: &str) -> Result<Label, Undecodable> {
-    let labels = RouteLabels::new(limits, None).unwrap();
+fn label(limits: &[LabelCounting<'_>], body: &str) -> Result<LimitInputs, Undecodable> {
+    let labels = LimitTemplates::new(limits, None).unwrap();
     labels.of(&message(body), FACTS)
 }
 
@@ -47,7 +47,7 @@ fn keys_costs_and_tenants_are_made_of_the_message() {
         counting(None, Some("{{ body.text | sms_segments }}")),
         counting(Some("{{ body.to }}/{{ routing_key }}"), None),
     ];
-    let labels = RouteLabels::new(&limits, Some("{{ headers['x-tenant'] }}")).unwrap();
+    let labels = LimitTemplates::new(&limits, Some("{{ headers['x-tenant'] }}")).unwrap();
     let text = "a".repeat(161);
     let body = format!(r#"{{"to": "+49170", "text": "{text}"}}"#);
     let label = labels.of(&message(&body), FACTS).unwrap();
@@ -72,7 +72,7 @@ fn a_body_that_is_not_asked_for_may_be_anything() {
     assert_eq!(label.tenant, None);
 }
 
-fn units(label: &Label) -> Cost {
+fn units(label: &LimitInputs) -> Cost {
     label.charges[0].as_ref().expect("it is counted").cost
 }
 
@@ -151,7 +151,7 @@ fn a_missing_field_is_said_with_its_limit() {
         let error = label(&[counting(key, cost)], r#"{"no": null, "empty": ""}"#);
         assert_eq!(error.unwrap_err().to_string(), why);
     }
-    let labels = RouteLabels::new(&[], Some("{{ body.tenant }}")).unwrap();
+    let labels = LimitTemplates::new(&[], Some("{{ body.tenant }}")).unwrap();
     let error = labels.of(&message("{}"), FACTS).unwrap_err().to_string();
     assert_eq!(error, "fair_by: `body.tenant` is missing");
 }
@@ -190,7 +190,7 @@ fn a_cost_is_a_whole_number_from_one_that_can_fit() {
 
 #[test]
 fn a_wrong_template_is_said_with_its_key() {
-    let error = RouteLabels::new(&[counting(Some("{{ bdy }}"), None)], None).unwrap_err();
+    let error = LimitTemplates::new(&[counting(Some("{{ bdy }}"), None)], None).unwrap_err();
     assert_eq!(error.key, "limits.sender.key");
     assert_eq!(
         error.wrong,
@@ -208,7 +208,7 @@ fn an_id_that_is_made_here_tells_no_repeat() {
             once: true,
             ..counting(Some(key), None)
         };
-        RouteLabels::new(&[limit], None).unwrap()
+        LimitTemplates::new(&[limit], None).unwrap()
     };
     let facts = Facts {
         route: "sms",
@@ -240,7 +240,7 @@ fn segments_are_counted_by_the_text_that_is_sent() {
             text,
             cutting,
         };
-        let labels = RouteLabels::new(&limits, None).unwrap();
+        let labels = LimitTemplates::new(&limits, None).unwrap();
         let labels = labels.counting_segments(&limits, segments).unwrap();
         let label = labels.of(&message(body), FACTS)?;
         let cost = |place: usize| label.charges[place].as_ref().unwrap().cost.get();

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::KeyState;
 use crate::cli::text::{counted, rough, utc_of};
-use sluiced_core::limits::once::Claim;
+use sluiced_core::limits::once::OnceState;
 use sluiced_core::limits::{Rule, Taken};
 use sluiced_core::rate::Span;
 use sluiced_core::time::{StoreTime, micros};
@@ -60,13 +60,13 @@ impl KeyState {
     /// Why no message of the key is called, if none is.
     pub(in crate::cli) fn ended(&self) -> Option<&'static str> {
         match self.claim()? {
-            Claim::Done { .. } => {
+            OnceState::Done { .. } => {
                 Some("a message was accepted, and a repeat is done without a call")
             }
-            Claim::Held { ends, .. } if StoreTime::from_micros(*ends) <= self.look.now => {
+            OnceState::Held { ends, .. } if StoreTime::from_micros(*ends) <= self.look.now => {
                 Some("unknown whether a message was accepted: the next one is a dead letter")
             }
-            Claim::Held { .. } | Claim::Free => None,
+            OnceState::Held { .. } | OnceState::Free => None,
         }
     }
 
@@ -130,11 +130,11 @@ impl KeyState {
         }
     }
 
-    fn claimed(&self, claim: &Claim) -> String {
+    fn claimed(&self, claim: &OnceState) -> String {
         let at = |micros| when(StoreTime::from_micros(micros), self.look.now);
         match *claim {
-            Claim::Free => "nothing that still counts".to_owned(),
-            Claim::Done { until } => {
+            OnceState::Free => "nothing that still counts".to_owned(),
+            OnceState::Done { until } => {
                 let accepted = self.accepted_at(until).map_or_else(String::new, |micros| {
                     let time = jiff::Timestamp::from_microsecond(micros.cast_signed());
                     let time = time.map_or_else(|_| String::new(), |time| format!(" at {time:.0}"));
@@ -145,14 +145,14 @@ impl KeyState {
                     at(until)
                 )
             }
-            Claim::Held { since, ends, .. } if StoreTime::from_micros(ends) > self.look.now => {
+            OnceState::Held { since, ends, .. } if StoreTime::from_micros(ends) > self.look.now => {
                 format!(
                     "a message asked {}; without a sign of life of its replica it is unknown {} what became of it",
                     at(since),
                     at(ends)
                 )
             }
-            Claim::Held { since, ends, .. } => format!(
+            OnceState::Held { since, ends, .. } => format!(
                 "a message asked {}, and since {} it is unknown whether it was accepted",
                 at(since),
                 at(ends)

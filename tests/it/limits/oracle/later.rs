@@ -1,6 +1,6 @@
 //! Time passes by moving the times in the states.
 
-use sluiced_core::limits::once::Claim;
+use sluiced_core::limits::once::OnceState;
 use sluiced_core::limits::{Left, Line, Owed, State, Taken};
 use sluiced_core::time::StoreTime;
 
@@ -36,19 +36,19 @@ pub(super) fn later(state: State, by: i64) -> State {
             }
             Taken::Concurrency(s)
         }
-        Taken::Once(Claim::Held {
+        Taken::Once(OnceState::Held {
             ticket,
             since,
             ends,
-        }) => Taken::Once(Claim::Held {
+        }) => Taken::Once(OnceState::Held {
             ticket,
             since: moved(since),
             ends: moved(ends),
         }),
-        Taken::Once(Claim::Done { until }) => Taken::Once(Claim::Done {
+        Taken::Once(OnceState::Done { until }) => Taken::Once(OnceState::Done {
             until: moved(until).max(1),
         }),
-        free @ Taken::Once(Claim::Free) => free,
+        free @ Taken::Once(OnceState::Free) => free,
     };
     State {
         taken,

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
 use sluiced_core::limits::admission::Decision;
 use sluiced_core::limits::cell::{Cell, Limit};
-use sluiced_core::limits::once::Ended;
+use sluiced_core::limits::once::NotCalled;
 use sluiced_core::limits::{Fit, Rule, Ticket, admission, record};
 use sluiced_core::policy::{PolicyUpdate, PolicyVersion};
 use sluiced_core::time::StoreTime;
@@ -257,7 +257,7 @@ impl Play<'_> {
         let decisions = admission::decide(&asking, &mut cells, wanted, now);
         prop_assert_eq!(&answer.decisions, &decisions, "{:?} at {:?}", before, now);
         let looked_at = |d: &Decision| {
-            is_granted(d) || matches!(d, Decision::Denied { .. } | Decision::Ended { .. })
+            is_granted(d) || matches!(d, Decision::Denied { .. } | Decision::NotCalled { .. })
         };
         let looked = asking.iter().zip(&decisions).filter(|(_, d)| looked_at(d));
         let looked: Vec<usize> = looked
@@ -367,10 +367,10 @@ impl Play<'_> {
                         until,
                         ..
                     } if *at < until.as_micros() => self.world.saw(Sight::Line, 1),
-                    Decision::Ended { how, .. } => {
+                    Decision::NotCalled { how, .. } => {
                         let what = match how {
-                            Ended::Done => Sight::Repeat,
-                            Ended::Unknown => Sight::Unknown,
+                            NotCalled::Done => Sight::Repeat,
+                            NotCalled::Unknown => Sight::Unknown,
                         };
                         self.world.saw(what, 1);
                     }

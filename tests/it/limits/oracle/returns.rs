@@ -8,7 +8,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
 use sluiced_core::limits::cell::{self, Cell, Limit, LimitAccess};
-use sluiced_core::limits::{Rule, State, Ticket, charge as charge_more, forgive, record};
+use sluiced_core::limits::{Rule, State, Ticket, add_debt, forgive, record};
 use sluiced_core::time::StoreTime;
 use sluiced_ports::limits::{Charge, Corrected, Correction, Granted, LimitStore as _};
 
@@ -120,7 +120,7 @@ impl Play<'_> {
                             back.set(back.get() + usize::from(done));
                         }
                         Corrected::More { units } => {
-                            charge_more(&limit, &mut cell, units, now);
+                            add_debt(&limit, &mut cell, units, now);
                         }
                         Corrected::Forgiven => {
                             forgive(&limit, &mut cell, now);
@@ -187,7 +187,7 @@ impl Play<'_> {
                 None
             }
             CallEvent::Accepted => {
-                runtime.block_on(store.done(&granted)).unwrap();
+                runtime.block_on(store.mark_done(&granted)).unwrap();
                 None
             }
             CallEvent::Renewed => Some(runtime.block_on(store.renew(&granted)).unwrap()),

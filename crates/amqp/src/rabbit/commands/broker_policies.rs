@@ -156,7 +156,7 @@ mod tests {
     use super::*;
     use serde_json::json;
     use sluiced_core::ladder::Ladder;
-    use sluiced_core::parking::Space;
+    use sluiced_core::parking::ParkedQueue;
 
     fn policy(value: Value) -> Policy {
         serde_json::from_value(value).expect("a policy")
@@ -189,7 +189,7 @@ mod tests {
     #[test]
     fn each_effect_is_named_with_the_queues_that_have_it() {
         let dead = || ours(Target::Dead, QueueType::Quorum);
-        let parked = ours(Target::Parked(Space::of(1)), QueueType::Quorum);
+        let parked = ours(Target::Parked(ParkedQueue::of(1)), QueueType::Quorum);
         let short = all(json!({"expires": 4000, "message-ttl": 8000}));
         assert_eq!(
             effects(

@@ -280,7 +280,7 @@ impl Letters {
     /// # Errors
     /// When letters that were returned often cannot be copied. They stay where they were.
     pub async fn leave(&mut self, letter: Letter) -> Result<(), RabbitError> {
-        if !letter.original.is_worn() {
+        if !letter.original.was_returned_too_often() {
             return Ok(());
         }
         self.worn.push(letter);

@@ -50,8 +50,8 @@ impl Original {
     }
 
     /// Whether it was returned so often that it is to be copied.
-    pub(in crate::rabbit) fn is_worn(&self) -> bool {
-        is_worn(&self.properties)
+    pub(in crate::rabbit) fn was_returned_too_often(&self) -> bool {
+        was_returned_too_often(&self.properties)
     }
 
     /// The mark of a message that was set aside because its verdict had no place.
@@ -121,7 +121,7 @@ impl Original {
 const WORN: i64 = 10;
 
 /// Whether a message was returned so often that it is to be copied. Some queues do not count that.
-pub(in crate::rabbit) fn is_worn(properties: &BasicProperties) -> bool {
+pub(in crate::rabbit) fn was_returned_too_often(properties: &BasicProperties) -> bool {
     let headers = properties.headers().as_ref();
     let returns = headers
         .and_then(|headers| headers.inner().get(RETURNS))

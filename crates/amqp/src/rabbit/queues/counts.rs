@@ -33,9 +33,9 @@ use crate::rabbit::commands::letters;
 use crate::rabbit::connections::live::Live;
 use crate::rabbit::supervisor::Context;
 use sluiced_core::ladder::Rung;
-use sluiced_core::parking::Space;
+use sluiced_core::parking::ParkedQueue;
 use sluiced_core::time::Mono;
-use sluiced_ports::queue::Part;
+use sluiced_ports::queue::QueuePart;
 
 /// How often the broker is asked.
 pub(in crate::rabbit) const EVERY: Duration = Duration::from_secs(10);
@@ -48,7 +48,7 @@ const OFTEN: Duration = Duration::from_secs(1);
 pub(in crate::rabbit) enum News {
     /// Parked queues to consume: those of a route that does not park, and those that can be used again. The session
     /// knows which it has already.
-    Parked(Vec<Space>),
+    Parked(Vec<ParkedQueue>),
     /// The work queue had no consumer, from that time on.
     Unconsumed(Mono, RabbitError),
 }
@@ -140,12 +140,15 @@ impl Broker {
         let live = self.context.connections.counting.acquire().await?;
         let mut channel = live.open_channel().await?;
         let mut refused = None;
-        for (target, part) in [(Target::Work, Part::Ready), (Target::Dead, Part::Dead)] {
+        for (target, part) in [
+            (Target::Work, QueuePart::Ready),
+            (Target::Dead, QueuePart::Dead),
+        ] {
             match self.messages(&live, &mut channel, target).await? {
                 Looked::Holds(found) => {
                     self.counted(part, found.messages.into());
                     if target == Target::Work {
-                        self.is_consumed(&found, unconsumed, began);
+                        self.check_consumed(&found, unconsumed, began);
                     }
                 }
                 Looked::Missing => {
@@ -178,14 +181,14 @@ impl Broker {
             }
         }
         if all_counted {
-            self.counted(Part::Waiting, waiting);
+            self.counted(QueuePart::Waiting, waiting);
         }
         live.close(&channel, "counted").await.map(|()| refused)
     }
 
     /// Tells the session of a work queue that holds messages and has no consumer, in two looks after each other. If its
     /// consumer began between the two, the session waits for a third: that consumer may still be on its way.
-    fn is_consumed(&self, found: &QueueCounts, unconsumed: &mut Option<Mono>, began: Mono) {
+    fn check_consumed(&self, found: &QueueCounts, unconsumed: &mut Option<Mono>, began: Mono) {
         if found.messages == 0 || found.consumers > 0 {
             *unconsumed = None;
             return;
@@ -251,7 +254,7 @@ impl Broker {
         let (context, target) = (&self.context, Target::Dead);
         context.counts.seen(target, now, context.clock.now());
         if now < before {
-            context.has_fewer(target, before - now);
+            context.report_fewer(target, before - now);
         }
         Ok(())
     }
@@ -267,7 +270,7 @@ impl Broker {
         }
     }
 
-    fn counted(&self, part: Part, count: u64) {
+    fn counted(&self, part: QueuePart, count: u64) {
         let Context { events, route, .. } = &*self.context;
         if route.counts {
             events.counted(&route.name, part, count);

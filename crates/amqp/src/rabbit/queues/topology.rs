@@ -24,7 +24,7 @@ use crate::rabbit::RabbitError;
 use crate::rabbit::connections::live::Live;
 use crate::rabbit::options::RouteOptions;
 use sluiced_core::ladder::Rung;
-use sluiced_core::parking::Space;
+use sluiced_core::parking::ParkedQueue;
 use sluiced_settings::types::QueueType;
 
 /// A queue that copies go to.
@@ -35,7 +35,7 @@ pub(in crate::rabbit) enum Target {
     /// Waits for a rung of the ladder, then returns to the work queue.
     Wait(Rung),
     /// Beside the work queue, consumed like it.
-    Parked(Space),
+    Parked(ParkedQueue),
     /// The dead-letter queue.
     Dead,
 }
@@ -43,7 +43,9 @@ pub(in crate::rabbit) enum Target {
 impl Target {
     /// The queues beside the work queue of a route, which are always ours.
     pub(in crate::rabbit) fn ours(route: &RouteOptions) -> impl Iterator<Item = Self> {
-        let parked = Space::all().filter(|_| route.parks()).map(Self::Parked);
+        let parked = ParkedQueue::all()
+            .filter(|_| route.parks())
+            .map(Self::Parked);
         let waits = route.ladder().rungs().map(Self::Wait);
         waits.chain(parked).chain([Self::Dead])
     }
@@ -210,9 +212,9 @@ impl Live {
     pub(in crate::rabbit) async fn left_behind(
         &self,
         route: &RouteOptions,
-    ) -> Result<Vec<(Space, QueueCounts)>, RabbitError> {
+    ) -> Result<Vec<(ParkedQueue, QueueCounts)>, RabbitError> {
         let mut found = Vec::new();
-        for space in Space::all() {
+        for space in ParkedQueue::all() {
             let queue = Target::Parked(space).queue(route.queue());
             match self.look_for(&queue).await {
                 Ok(counts) => found.push((space, counts)),

@@ -22,7 +22,7 @@ use crate::rabbit::supervisor::Context;
 use sluiced_core::rate::Span;
 use sluiced_core::time::Mono;
 use sluiced_ports::lock;
-use sluiced_ports::queue::Part;
+use sluiced_ports::queue::QueuePart;
 
 /// Puts so close together are remembered as one.
 const TOGETHER: Duration = Duration::from_millis(100);
@@ -138,12 +138,12 @@ impl KnownCounts {
 }
 
 /// Where the messages of a queue are counted.
-const fn part(target: Target) -> Part {
+const fn part(target: Target) -> QueuePart {
     match target {
-        Target::Work => Part::Ready,
-        Target::Wait(_) => Part::Waiting,
-        Target::Parked(_) => Part::Parked,
-        Target::Dead => Part::Dead,
+        Target::Work => QueuePart::Ready,
+        Target::Wait(_) => QueuePart::Waiting,
+        Target::Parked(_) => QueuePart::Parked,
+        Target::Dead => QueuePart::Dead,
     }
 }
 
@@ -169,7 +169,7 @@ impl Context {
     }
 
     /// There are fewer dead letters than before, and `sluiced dead` took none.
-    pub(super) fn has_fewer(&self, target: Target, messages: u64) {
+    pub(super) fn report_fewer(&self, target: Target, messages: u64) {
         let route = &self.route.name;
         let queue = target.queue(self.route.queue());
         if let Some(more) = self.fewer.event(self.clock.now()) {

@@ -27,7 +27,7 @@ use crate::rabbit::options::RouteOptions;
 use crate::rabbit::queues::topology::Target;
 use sluiced_core::acks::Fate;
 use sluiced_core::byte_budget::Opening;
-use sluiced_core::parking::Space;
+use sluiced_core::parking::ParkedQueue;
 use sluiced_core::time::Mono;
 use sluiced_ports::queue::Verdict;
 
@@ -60,8 +60,8 @@ impl Group {
     }
 
     /// Parked queues.
-    pub(super) fn parked(route: &RouteOptions, spaces: &[Space]) -> Self {
-        let queue_of = |space: &Space| Target::Parked(*space).queue(route.queue());
+    pub(super) fn parked(route: &RouteOptions, spaces: &[ParkedQueue]) -> Self {
+        let queue_of = |space: &ParkedQueue| Target::Parked(*space).queue(route.queue());
         Self {
             queues: spaces.iter().map(queue_of).collect(),
             prefetch: route.parked_prefetch(),
@@ -244,7 +244,7 @@ impl Session {
     }
 
     /// Consumes these parked queues as well, now and whenever the tap is open.
-    pub(super) async fn join(&mut self, spaces: &[Space]) -> Result<(), RabbitError> {
+    pub(super) async fn join(&mut self, spaces: &[ParkedQueue]) -> Result<(), RabbitError> {
         let mut group = Group::parked(&self.context.route, spaces);
         let known = &self.consumers.groups;
         group
@@ -272,8 +272,8 @@ impl Session {
             group.queues.retain(|known| known != queue);
         }
         groups.retain(|group| !group.queues.is_empty());
-        let target = |space: &Space| Target::Parked(*space).queue(route.queue()) == queue;
-        let Some(space) = Space::all().find(target) else {
+        let target = |space: &ParkedQueue| Target::Parked(*space).queue(route.queue()) == queue;
+        let Some(space) = ParkedQueue::all().find(target) else {
             return Ok(());
         };
         self.context.report_gone(Target::Parked(space));

@@ -57,7 +57,7 @@ impl Session {
                 // No wait queue takes it either. Without the verdict, another replica has it.
                 let kept = copy.mark().and_then(|mark| self.context.kept.unmark(mark));
                 let Some(kept) = kept else {
-                    return self.gives_back(tag);
+                    return self.give_back(tag);
                 };
                 kept
             }
@@ -76,7 +76,7 @@ impl Session {
             return self.apply_kept(tag, verdict);
         }
         self.context.kept.keep_one(original, verdict, now);
-        self.gives_back(tag);
+        self.give_back(tag);
     }
 
     /// Into a wait queue, with the mark.
@@ -93,7 +93,7 @@ impl Session {
         }
     }
 
-    fn gives_back(&mut self, tag: u64) {
+    fn give_back(&mut self, tag: u64) {
         let route = Arc::clone(&self.context.route.name);
         let label: Label = (route, Verdict::GiveBack.label());
         self.settle_as(tag, Fate::Requeue, label);

@@ -96,7 +96,7 @@ proptest! {
                     false => answered(THROTTLED, 429),
                 };
                 let other = CallEnd { now: moment, message: number, ..other };
-                follow(&other, &mut gate, &mut refusals, |at| at);
+                decide(&other, &mut gate, &mut refusals, |at| at);
             }
             gate.sent(moment.local);
             let call = CallEnd {
@@ -110,7 +110,7 @@ proptest! {
                 fraction: said.fraction,
                 ..call(said.outcome, said.reply)
             };
-            let follows = follow(&call, &mut gate, &mut refusals, |at| at);
+            let follows = decide(&call, &mut gate, &mut refusals, |at| at);
             maybe_taken += u32::from(call.maybe_taken());
             prop_assert!(maybe_taken <= max_attempts, "it may have been taken {} times", maybe_taken);
             let refused = matches!(said.outcome, Outcome::Throttled { .. } | Outcome::Held { .. });

@@ -65,7 +65,7 @@ fn a_small_step_of_the_clock_is_reported_once() {
         let step = known.learn(asked, entered(to, 7, 9), mono(5_000_000), mono(5_000_200));
         let step = step.expect("it stepped");
         assert!(step.by.as_millis().abs_diff(by) <= 1, "{step:?}");
-        assert_eq!(step.way, way);
+        assert_eq!(step.direction, way);
         // The next question reports it, in the generation in which it was seen.
         let asked = known.memory();
         assert_eq!((asked.number, asked.stepped), (7, Some(way)));
@@ -135,7 +135,7 @@ fn an_answer_from_before_a_step_back_that_comes_after_it_is_no_step() {
         mono(5_000_000),
         mono(5_000_400),
     );
-    assert_eq!(seen.map(|step| step.way), Some(Direction::Back));
+    assert_eq!(seen.map(|step| step.direction), Some(Direction::Back));
     let before = known.learn(
         asked,
         entered(5_000_100, 7, 9),

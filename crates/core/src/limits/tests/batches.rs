@@ -3,7 +3,7 @@
 use super::admission::{Candidate, Charge, Decision, decide};
 use super::cell::{self, Cell, Limit, LimitAccess, PolicyState};
 use super::*;
-use crate::limits::generation::{Closing, Generation, LostWait};
+use crate::limits::generation::{ClosedReason, Generation, LostWait};
 use crate::limits::{Fit, Ticket, Unused};
 use crate::policy::PolicyVersion;
 
@@ -175,9 +175,9 @@ fn a_limit_that_may_not_be_asked_says_so_before_anything_is_decided() {
         until: at(until),
         why,
     };
-    batch.limits[0].access = closed(START + 5, Closing::Paused);
-    batch.limits[2].access = closed(START + 9, Closing::Lost);
-    let (until, why) = (at(START + 9), Closing::Lost);
+    batch.limits[0].access = closed(START + 5, ClosedReason::Paused);
+    batch.limits[2].access = closed(START + 9, ClosedReason::Lost);
+    let (until, why) = (at(START + 9), ClosedReason::Lost);
     assert_eq!(
         batch.ask(&[(all, 1)], 1),
         [Decision::Closed { by: 2, until, why }]
@@ -226,20 +226,20 @@ fn a_gate_is_closed_until_the_later_of_a_pause_and_a_loss() {
         why,
     };
     let minute = START + 60_000_000;
-    assert_eq!(access(0, 0, 7), closed(minute, Closing::Lost));
+    assert_eq!(access(0, 0, 7), closed(minute, ClosedReason::Lost));
     assert_eq!(
         access(minute + 1, 0, 7),
-        closed(minute + 1, Closing::Paused)
+        closed(minute + 1, ClosedReason::Paused)
     );
-    assert_eq!(access(START + 1, 0, 7), closed(minute, Closing::Lost));
+    assert_eq!(access(START + 1, 0, 7), closed(minute, ClosedReason::Lost));
     assert_eq!(
         access(START + 1, START, 7),
-        closed(START + 1, Closing::Paused)
+        closed(START + 1, ClosedReason::Paused)
     );
     assert_eq!(access(START, START, 7), LimitAccess::Open);
     // The clock went back since it was opened: the opening was for another loss.
-    assert_eq!(access(0, START + 1, 7), closed(minute, Closing::Lost));
-    assert_eq!(access(0, START - 1, 7), closed(minute, Closing::Lost));
+    assert_eq!(access(0, START + 1, 7), closed(minute, ClosedReason::Lost));
+    assert_eq!(access(0, START - 1, 7), closed(minute, ClosedReason::Lost));
     assert_eq!(access(minute, 0, 6), LimitAccess::Outdated);
 }
 

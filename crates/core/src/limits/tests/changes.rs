@@ -94,7 +94,7 @@ fn a_change_lets_no_more_through_than_the_new_rule_from_the_last_grant_on() {
         crowd.calls.extend(last.map(|last| Call {
             granted: last,
             arrived: last,
-            cost: old.min(rule.most()),
+            cost: old.min(rule.max_cost()),
         }));
         crowd.rule = rule.clone();
         crowd.play(&after);

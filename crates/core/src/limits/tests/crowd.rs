@@ -234,7 +234,7 @@ impl Crowd {
         };
         let mut cell = Cell::of(&rule, self.state.clone(), now);
         if actual > cost {
-            crate::limits::charge(&limit, &mut cell, actual - cost, now);
+            crate::limits::add_debt(&limit, &mut cell, actual - cost, now);
         }
         self.keep(cell);
     }

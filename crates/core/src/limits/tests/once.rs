@@ -2,7 +2,7 @@
 
 use super::super::admission::{Candidate, Charge, Decision, decide};
 use super::super::cell::{Cell, Limit, LimitAccess};
-use super::super::once::{Claim, Ended, OnUnknown, Once};
+use super::super::once::{NotCalled, OnUnknown, Once, OnceState};
 use super::super::record::{read, write};
 use super::super::{Fit, State, Taken, Ticket};
 use super::*;
@@ -72,9 +72,9 @@ impl Key {
         matches!(self.ask(ticket, 0), Decision::Denied { fits, .. } if fits == full)
     }
 
-    fn ended(&mut self, ticket: Ticket, died: u64) -> Option<Ended> {
+    fn ended(&mut self, ticket: Ticket, died: u64) -> Option<NotCalled> {
         match self.ask(ticket, died) {
-            Decision::Ended { how, .. } => Some(how),
+            Decision::NotCalled { how, .. } => Some(how),
             _ => None,
         }
     }
@@ -87,9 +87,9 @@ fn a_repeat_is_done_until_the_time_to_live_is_over() {
     assert!(key.is_full(OTHER), "the call is under way");
     let now = at(key.now);
     assert!(key.becomes(|rule, _| rule.done(now)));
-    assert_eq!(key.ended(OTHER, 0), Some(Ended::Done));
+    assert_eq!(key.ended(OTHER, 0), Some(NotCalled::Done));
     key.now += TTL - 1;
-    assert_eq!(key.ended(OTHER, 0), Some(Ended::Done));
+    assert_eq!(key.ended(OTHER, 0), Some(NotCalled::Done));
     key.now += 1;
     assert!(key.is_granted(OTHER));
 }
@@ -123,14 +123,14 @@ fn after_the_lease_it_is_unknown_and_the_rule_says_what_follows() {
     key.now += 2 * LEASE - 2;
     assert!(key.is_full(OTHER), "it was renewed");
     key.now += 1;
-    assert_eq!(key.ended(OTHER, 0), Some(Ended::Unknown));
+    assert_eq!(key.ended(OTHER, 0), Some(NotCalled::Unknown));
     let now = at(key.now);
     assert!(
         !key.becomes(|rule, taken| rule.renew(taken, FIRST, now)),
         "too late"
     );
     key.now += TTL - 1;
-    assert_eq!(key.ended(OTHER, 0), Some(Ended::Unknown));
+    assert_eq!(key.ended(OTHER, 0), Some(NotCalled::Unknown));
     key.now += 1;
     assert!(key.is_granted(OTHER), "it is forgotten like what is done");
 }
@@ -161,26 +161,29 @@ fn a_dead_letter_that_comes_back_is_called_again() {
         "the claim counts"
     );
     key.now += LEASE;
-    assert_eq!(key.ended(OTHER, key.now - LEASE - 1), Some(Ended::Unknown));
+    assert_eq!(
+        key.ended(OTHER, key.now - LEASE - 1),
+        Some(NotCalled::Unknown)
+    );
     assert!(matches!(key.ask(OTHER, died), Decision::Granted { .. }));
     // The time of its death does not count for later claims.
     key.now += LEASE;
     let third = Ticket(9 << Ticket::ASKS);
-    assert_eq!(key.ended(third, died - 1), Some(Ended::Unknown));
+    assert_eq!(key.ended(third, died - 1), Some(NotCalled::Unknown));
     // An accepted key stays done.
     let now = at(key.now);
     assert!(key.becomes(|rule, _| rule.done(now)));
-    assert_eq!(key.ended(third, key.now), Some(Ended::Done));
+    assert_eq!(key.ended(third, key.now), Some(NotCalled::Done));
 }
 
 #[test]
 fn all_states_are_written_and_read() {
     let rule = once(OnUnknown::DeadLetter);
     for (claim, text) in [
-        (Claim::Free, "o 0"),
-        (Claim::Done { until: START }, "o 1795228193000012"),
+        (OnceState::Free, "o 0"),
+        (OnceState::Done { until: START }, "o 1795228193000012"),
         (
-            Claim::Held {
+            OnceState::Held {
                 ticket: FIRST,
                 since: 5,
                 ends: 6,

@@ -49,13 +49,13 @@ fn any_pace() -> impl Strategy<Value = Pace> {
 
 /// The summed costs of messages for which so many units are wanted.
 fn sums(pace: &Pace, want: u64) -> Vec<u64> {
-    let costs = (want..).map(|n| 1 + n * 7 % pace.least);
+    let costs = (want..).map(|n| 1 + n * 7 % pace.max_cost);
     let sums = costs.scan(0, |sum, cost| {
         *sum += cost;
         Some(*sum)
     });
     let sums = sums.take_while(|sum| *sum <= want).take(20);
-    sums.filter(|_| pace.least > 1).collect()
+    sums.filter(|_| pace.max_cost > 1).collect()
 }
 
 /// Checks every guarantee while `events` happen. Returns all slots in the order of grants.

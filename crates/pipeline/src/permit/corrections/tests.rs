@@ -36,7 +36,7 @@ impl LimitStore for Written {
         unreachable!("nothing is released")
     }
 
-    fn done<'a>(&'a self, _: &'a [Granted]) -> StoreFuture<'a, ()> {
+    fn mark_done<'a>(&'a self, _: &'a [Granted]) -> StoreFuture<'a, ()> {
         unreachable!("nothing is done")
     }
 

@@ -58,7 +58,7 @@ impl Returning {
         while rest.peek().is_some() {
             let some: Vec<Done> = rest.by_ref().take(BATCH_MAX).collect();
             let claims: Vec<Granted> = some.iter().flat_map(|(claims, _)| claims.clone()).collect();
-            let is_known = match self.limits.done(&claims).await {
+            let is_known = match self.limits.mark_done(&claims).await {
                 Ok(()) => true,
                 Err(error) => {
                     self.doubt(

@@ -45,7 +45,7 @@ impl LimitStore for Raced {
         .boxed()
     }
 
-    fn done<'a>(&'a self, _: &'a [Granted]) -> StoreFuture<'a, ()> {
+    fn mark_done<'a>(&'a self, _: &'a [Granted]) -> StoreFuture<'a, ()> {
         async { Ok(()) }.boxed()
     }
 

@@ -127,7 +127,7 @@ impl LimitStore for RedisStore {
         async move { self.limits().release(granted).await }.boxed()
     }
 
-    fn done<'a>(&'a self, claims: &'a [Granted]) -> StoreFuture<'a, ()> {
+    fn mark_done<'a>(&'a self, claims: &'a [Granted]) -> StoreFuture<'a, ()> {
         async move {
             let claims: Vec<_> = claims.iter().collect();
             self.limits().end(&claims, true).await

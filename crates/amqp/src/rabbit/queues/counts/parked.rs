@@ -17,8 +17,8 @@ use tokio::time::sleep;
 use super::{Broker, EVERY, Looked, News, OFTEN};
 use crate::rabbit::RabbitError;
 use crate::rabbit::queues::topology::Target;
-use sluiced_core::parking::Space;
-use sluiced_ports::queue::Part;
+use sluiced_core::parking::ParkedQueue;
+use sluiced_ports::queue::QueuePart;
 
 /// By what factor the broker is asked less often while no message is parked: another replica may begin to park.
 const SELDOM: u32 = 10;
@@ -37,7 +37,7 @@ impl ParkedCounter {
         loop {
             match self.count().await {
                 Ok(count) => {
-                    broker.counted(Part::Parked, count);
+                    broker.counted(QueuePart::Parked, count);
                     // What was added meanwhile is in the next count.
                     parked.send_replace(Some(count));
                 }
@@ -61,7 +61,7 @@ impl ParkedCounter {
         let live = self.0.context.connections.counting.acquire().await?;
         let mut channel = live.open_channel().await?;
         let mut count = 0;
-        for space in Space::all() {
+        for space in ParkedQueue::all() {
             let target = Target::Parked(space);
             let messages = self.0.messages(&live, &mut channel, target).await?;
             let queue = || target.queue(self.0.context.route.queue());
@@ -101,7 +101,7 @@ impl LeftBehind {
         }
     }
 
-    async fn look(&self, known: &mut BTreeSet<Space>) -> Result<(), RabbitError> {
+    async fn look(&self, known: &mut BTreeSet<ParkedQueue>) -> Result<(), RabbitError> {
         let context = &self.0.context;
         let route = &context.route;
         let live = context.connections.counting.acquire().await?;
@@ -110,7 +110,7 @@ impl LeftBehind {
             .iter()
             .map(|(_, counts)| u64::from(counts.messages))
             .sum();
-        let spaces: BTreeSet<Space> = found.into_iter().map(|(space, _)| space).collect();
+        let spaces: BTreeSet<ParkedQueue> = found.into_iter().map(|(space, _)| space).collect();
         if !spaces.is_subset(known) {
             tracing::info!(
                 route = %route.name,
@@ -122,7 +122,7 @@ impl LeftBehind {
         *known = spaces;
         if !known.is_empty() {
             self.0.tell(News::Parked(known.iter().copied().collect()));
-            self.0.counted(Part::Parked, messages);
+            self.0.counted(QueuePart::Parked, messages);
         }
         Ok(())
     }
