@@ -1,8 +1,8 @@
 //! Callers over a socket of the machine: how many permits a second, how late they come, what ten thousand that wait
 //! cost, and how a limit is used that callers share with the replicas of a queue.
 //!
-//! The time from a slot to the answer is what is missing of `use_within_ms` there. The way of the answer to the caller is
-//! less than a whole round trip of another request at the same time, which is measured, too: the sum is a bound.
+//! The time from a slot to the answer is what is missing of `use_within_ms` there. The way of the answer to the caller
+//! is less than a whole round trip of another request at the same time, which is measured, too: the sum is a bound.
 
 #![allow(clippy::print_stdout, reason = "results are its output")]
 

@@ -57,7 +57,8 @@ struct Case {
     way: Way,
     /// The way after a third of the messages.
     then: Option<Way>,
-    /// A proxy on this host ends the connections, and the way is behind it. The provider refuses what is over the limit.
+    /// A proxy on this host ends the connections, and the way is behind it. The provider refuses what is over the
+    /// limit.
     proxied: bool,
     /// So many times the messages of a case.
     times: u32,

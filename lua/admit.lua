@@ -12,7 +12,7 @@
 --          2 (never), by, most
 --          3 (outdated: the store has another policy than the asker knows), by
 --          4 (closed), by, until, why (0: paused, 1: guard, 2: lost)
---          5 (not asked: enough were granted before it, or a limit of its is full)
+--          5 (not asked: it takes more slots than are still wanted, comes after such a message, or a key of it is full)
 --          6 (not called), by, why (0: it was done, 1: unknown)
 --          All are integers; `by` is a charge, from 0; times in microseconds; `next` and `fits` are 0 (now),
 --          1 (when a call ends) or a time. `others`: how many other replicas ask, counted where there are no

@@ -49,8 +49,8 @@ if changed or may_probe then
   -- The breaker of a route that is gone leaves nothing behind.
   redis.call('PEXPIRE', KEYS[1], text(math.ceil((longest + probe) / 1000) + 86400000))
 end
--- A user without the right to this channel still opens and closes it: the other replicas learn of it
--- when their own calls fail, or when their pause is over.
+-- A user without the right to this channel still opens and closes the breaker: the other replicas learn of it when
+-- their own calls fail, or when their pause is over.
 if changed then redis.pcall('PUBLISH', ARGV[1], 'breaker ' .. ARGV[2]) end
 if ends > 0 then ends = math.max(ends, probing) end
 return { now, version, ends, may_probe and 1 or 0, changed and 1 or 0, why }

@@ -13,8 +13,8 @@
 --
 -- Invariant: of two overlapping statements about what is left the smaller one counts, which can only tighten.
 -- Units that are taken back cannot let anything exceed the limit. Units used beyond the limit are owed until
--- the limit has paid them, or until an operator forgives them. The caller must not repeat what is taken back; repeating the others can only
--- tighten.
+-- the limit has paid them, or until an operator forgives them. The caller must not repeat a statement that takes units
+-- back; repeating the others can only tighten the limit.
 
 local LEFT, LESS, MORE = 0, 1, 2
 

@@ -7,9 +7,9 @@
 --          4 limit    its name, for the notice
 -- Reply    {now, until, generation}: integers
 --
--- Invariant: the end of a freeze only moves later. If the clock stepped back, the freeze keeps its
--- remaining length. Nothing else of the state changes. Without a state only the end is kept; the lease
--- that follows then starts behind its guard, as it does after a step back.
+-- Invariant: the end of a freeze only moves later, and no slot becomes free. If the clock stepped back, the freeze
+-- keeps its remaining length, and `run` is emptied: the lease that follows starts behind its guard. Without a state
+-- only the end is kept; the lease that follows starts behind its guard then, too.
 
 local JITTER = 1000
 local clock = redis.call('TIME')

@@ -48,7 +48,7 @@ local function for_whole(units)
   end
   return units
 end
--- The cost of the next message after those that so many units are for.
+-- The cost of the first message that `units` slots do not cover; 1 if they cover all, or the costs are not known.
 local function following(units)
   for _, sum in ipairs(sums) do
     if sum > units then return sum - units end
@@ -113,9 +113,9 @@ local early = math.min(lead, div(horizon, 2))
 local first = math.max(free, now + early, s.frozen_until)
 if first > free then rem = 0 end
 
--- Any replica may take slots in the nearer half of the horizon. A replica whose turn has come may
--- take its share in all of it, and more if no replica waits behind it or the one before it has not
--- come.
+-- Any replica may take slots in the nearer half of the horizon. A replica whose turn has come may take its share
+-- anywhere within the horizon. It may take more than its share if no replica waits behind it, or if the replica before
+-- it has not come.
 local function within(reach)
   if first > reach then return 0 end
   return div((reach - first + 1) * units - 1 - rem, period) + 1

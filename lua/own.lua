@@ -11,7 +11,8 @@
 --          microseconds since the claim, 1 if it is shared there, form; empty: all are free for this fleet
 --
 -- Invariant: all are claimed or none. Two fleets, which have no name in common, have the same limit only if both
---            share it. Two forms never have the same limit or route. A claim ends `kept` after it was made last, and the hash with the last claim.
+--            share it. Two forms never have the same limit or route. A claim ends `kept` after it was made last, and
+--            the hash ends with the last claim.
 
 if ARGV[1] == 'leave' then
   redis.call('HDEL', KEYS[1], ARGV[2])

@@ -39,7 +39,7 @@ if (tonumber(redis.call('HGET', KEYS[1], 'version')) or 0) < tonumber(ARGV[4]) t
   whole = now + tonumber(ARGV[5])
   redis.call('HSET', KEYS[2], '', text(swept) .. ' ' .. text(whole))
 end
--- A clock that went back ends it.
+-- Until `whole` no file counts. A `whole` further ahead than that wait means that the clock went back: it is ignored.
 if now < whole and whole - now <= tonumber(ARGV[5]) then same = 0 end
 -- Replicas that are gone are removed once a minute.
 if math.abs(now - swept) > MINUTE then

@@ -58,7 +58,7 @@ enum Command {
     Config(config::ConfigCommand),
     /// Dead letters: list them, show one, replay or drop them
     Dead(dead::DeadArgs),
-    /// Prove it on this machine: with nothing installed, or on your own RabbitMQ and Redis
+    /// Show on this machine that a limit holds: with nothing installed, or on your own RabbitMQ and Redis
     Demo(demo::DemoArgs),
     /// One message: whether it is a dead letter, and what the limits know of its keys
     Find(find::FindArgs),
@@ -72,7 +72,7 @@ enum Command {
     Plan(plan::PlanArgs),
     /// The state of the fleet: limits, routes, replicas, last warnings
     Status(status::StatusArgs),
-    /// The same, live, until q
+    /// The state of the fleet, live in the terminal, until q
     Top(top::TopArgs),
     /// What a configuration makes of messages and answers, as a file of tests expects it
     Test(test::TestArgs),

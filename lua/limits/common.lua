@@ -4,7 +4,7 @@
 -- KEYS[1]  the record of the generation (`core::limits::generation`), prefix:{limits}:generation
 -- KEYS[2…] the policy of each limit, prefix:{limits}:NAME:policy; then the states of this call,
 --          prefix:{limits}:NAME:KEY, in the order of their limits: cell 1, 2, …
---          Beside the state of a `concurrency` lies KEY:waiting: the replicas that wait, since when
+--          Beside the state of a `concurrency` or `once` limit lies KEY:waiting: the replicas that wait, since when
 -- ARGV     1 run      the server's run_id, as INFO gave it to this connection
 --          2 number   3 writes   the generation and the grants that the asker remembers, 0 if none
 --          4 stepped  the asker saw the clock step since then; 1: forward, 2: back, 0: it did not
@@ -31,7 +31,8 @@ local LEFT_MAX = 24 * 3600 * 1000000
 local MEMORY_MAX = 2 * 366 * 24 * 3600 * 1000000
 -- The clock may have gone back by so much unnoticed: for a refund that time counts as passed.
 local UNNOTICED = 1000
--- `core::policy::PolicyVersion::since`: first versions are milliseconds.
+-- A policy's version below this is in milliseconds (a first version), otherwise in microseconds
+-- (`core::policy::PolicyVersion::since`).
 local FIRST_END = 100000000000000
 -- Longer than anything that counts.
 local GENERATION_KEPT = 1100 * 24 * 3600 * 1000

@@ -50,14 +50,14 @@ end
 
 function kinds.o.take(r, s, cost, ticket) return { since = now, ends = now + r.lease, ticket = ticket } end
 
--- A name is hexadecimal, and its last six digits count the questions for one message.
+-- A ticket is hexadecimal. Its last six digits count the questions for one message, the others name the message.
 local function is_before(held, ticket)
   return sub(held, 1, -7) == sub(ticket, 1, -7)
     and (#held < #ticket or #held == #ticket and held < ticket)
 end
 
--- Releases an earlier claim of a message that asks under a ticket and became a dead letter then. Returns
--- whether it did.
+-- Releases a claim without a call under way: an earlier claim of the message that asks under `ticket`, or one from
+-- before that message became a dead letter at `died` (0: never). Returns whether a claim was released.
 function kinds.o.let_go(s, ticket, died)
   if not s.ticket then return false end
   if not (is_before(s.ticket, ticket) or s.ends <= now and s.since <= died) then return false end

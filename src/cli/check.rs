@@ -31,7 +31,7 @@ pub struct CheckArgs {
     /// With --connect: end with 1 where the first message that waits would be a dead letter
     #[arg(long, requires = "connect")]
     pub strict: bool,
-    /// Without the secrets: where they cannot be read, as outside of a unit with credentials
+    /// Do not read secrets, for a shell that may not read them, such as outside of the systemd unit that has them
     #[arg(long, conflicts_with = "connect")]
     pub no_secrets: bool,
     /// Show the effective values and where each was written, secrets hidden

@@ -27,18 +27,18 @@ pub enum ConfigCommand {
 /// The arguments of `sluiced config init`.
 #[derive(Args, Clone, Debug)]
 pub struct InitArgs {
-    /// What is called, in general
+    /// The kind of downstream
     #[arg(
         long,
         required_unless_present = "provider",
         conflicts_with = "provider"
     )]
     pub kind: Option<Kind>,
-    /// What is called: with its limits, its authentication and what its answers mean, as documented
+    /// The provider that is called: writes its documented limits, authentication and answers
     #[arg(long)]
     pub provider: Option<Provider>,
-    /// Write it to this file, which must not exist yet, instead of printing it; with tests of it and the schema for editors
-    /// beside it
+    /// Write it to this file, which must not exist yet, instead of printing it; with tests of it and the schema for
+    /// editors beside it
     #[arg(long, value_name = "FILE")]
     pub output: Option<PathBuf>,
 }
@@ -75,7 +75,8 @@ pub fn run(command: &ConfigCommand, out: &mut impl Write) -> io::Result<Exit> {
     Ok(Exit::Done)
 }
 
-/// Writes a configuration, its tests, and the schema. The schema is made by this version, so one that is there is replaced.
+/// Writes a configuration, its tests, and the schema. The schema is made by this version, so one that is there is
+/// replaced.
 fn start(file: &Path, texts: Texts, out: &mut impl Write) -> io::Result<()> {
     let (tests, schema) = (
         file.with_extension("tests.toml"),

@@ -47,7 +47,7 @@ pub struct DemoArgs {
     /// The limit of the provider
     #[arg(long, value_name = "RATE", default_value = "400/1s")]
     pub rate: Rate,
-    /// How late a call may be, or auto; costs its share of the window
+    /// How late a call may be, or auto; the longer it is, the fewer calls fit into a window
     #[arg(long, value_name = "DURATION", default_value = "auto")]
     pub headroom: HeadroomText,
     /// How long the provider takes to answer

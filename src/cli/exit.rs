@@ -97,8 +97,8 @@ impl<E: std::error::Error> From<E> for Refusal {
     }
 }
 
-/// Refuses an option beside `--config`, which it stands in for. An option that is written wins over a configuration that
-/// only the environment names.
+/// Refuses an option beside `--config`, which it stands in for. An option that is written wins over a configuration
+/// that only the environment names.
 pub(super) fn only_one_of(option: &str, is_given: bool, config: &[PathBuf]) -> Result<(), Refusal> {
     let of_environment = std::env::var_os("SLUICED_CONFIG").map(PathBuf::from);
     let is_written = !config.is_empty() && config != of_environment.as_slice();

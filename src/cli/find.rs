@@ -1,5 +1,5 @@
 //! `sluiced find MESSAGE_ID`: what is known of one message now: whether it is a dead letter, and what the limits know
-//! of its keys. What happened to it before is in the journal of its route (`pipeline::journal`).
+//! of its keys. What happened to it before is in the journal of its route (`pipeline::ends::journal`).
 //!
 //! A key is made from the content of a message, which this command does not have. So keys are named with
 //! `--key`, also without an id. A key that a limit makes from the message id alone is looked up without that: in the
@@ -97,7 +97,7 @@ pub(super) async fn run(args: &FindArgs, out: &mut (impl Write + Send)) -> Resul
     let is_letter = letters.as_ref().is_some_and(|letters| !letters.is_empty());
     let is_known = |key: &FoundKey| key.state.is_known();
     let known = is_letter || own.iter().chain(&named).any(is_known);
-    // Of a message that some limits know, the others are those of other routes.
+    // If some limits know the message, limits without a trace of it are those of other routes: they are left out.
     let is_of_route = |key: &FoundKey| key.state.is_known() || route.is_some() || !known;
     let own = own.into_iter().filter(is_of_route);
     let keys: Vec<FoundKey> = own.chain(named).collect();

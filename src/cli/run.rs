@@ -186,8 +186,8 @@ pub async fn until_done(
     Ok(exit_of(list, health.has_failed(), &settled, &remains))
 }
 
-/// The exit code of what has stopped. If a list was not sent in full, the command failed; a daemon that a signal stopped
-/// did not.
+/// The exit code of what has stopped. If a list was not sent in full, the command failed; a daemon that a signal
+/// stopped did not.
 fn exit_of(list: bool, has_failed: bool, settled: &Settled, remains: &PipelineLeftover) -> Exit {
     let unsent = remains.given_back + remains.abandoned + remains.unsettled;
     if has_failed || list && unsent > 0 {
@@ -248,10 +248,10 @@ async fn serve(
     stop_on_panic(&health);
     let metrics = wire::install_metrics();
     let notifier = Notifier::from_env();
-    // Stops what outlives the pipeline.
+    // Stops the tasks that must outlive the pipeline, such as the upkeep of the metrics.
     let last = CancellationToken::new();
     metrics.spawn_upkeep(last.clone());
-    // Probes are answered before everything is built; until then it is not ready.
+    // Probes are answered before the pipeline is built. Until it is built they hear that the process is not ready.
     let (process, starting) = watch::channel(Link::Connecting);
     health.component("process", starting);
     let board = board(loaded, &metrics, &health);

@@ -25,7 +25,8 @@ const VARIABLE: &str = "SLUICED_COMPLETE";
 /// Stands before the words so far.
 const WORDS: &str = "--";
 
-/// The definition of an autoloaded function calls it for the first time.
+/// zsh runs the file of a completion at its first use, to define the function. The file must then call the completer
+/// itself; otherwise the first use in a shell completes nothing.
 const ZSH_FIRST: &str =
     "[[ ${funcstack[1]} == _sluiced ]] && _clap_dynamic_completer_sluiced \"$@\"\n";
 

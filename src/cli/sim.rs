@@ -9,7 +9,7 @@ use sluiced_simulation::Coverage;
 use sluiced_simulation::verdict::longest_gap;
 use sluiced_simulation::{FleetOutcome, Scenario, run as simulate};
 
-/// Which runs.
+/// The seeds that `sluiced sim` runs, and what it prints.
 #[derive(Clone, Debug, Args)]
 pub struct SimArgs {
     /// Runs this seed only, and prints everything about it.

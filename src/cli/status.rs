@@ -1,6 +1,6 @@
-//! What a running sluiced reports. `sluiced status`: the state of the fleet, once; any replica knows it. `sluiced health`:
-//! whether it is ready, for container health checks: a slim image has no curl, and a check that needs it would need a
-//! bigger image.
+//! What a running sluiced reports. `sluiced status`: the state of the fleet, once; any replica knows it. `sluiced
+//! health`: whether it is ready, for container health checks: a slim image has no curl, and a check that needs it would
+//! need a bigger image.
 
 use std::io::{self, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -78,8 +78,8 @@ pub(super) async fn status(
 }
 
 impl ReplicaArgs {
-    /// The configured replica. If it does not answer, one that reported its address to the others: that may have come by
-    /// a variable that is not set here.
+    /// The configured replica. If it does not answer, one that reported its address to the others: that may have come
+    /// by a variable that is not set here.
     pub(super) async fn asked(
         &self,
         env: impl Iterator<Item = (String, String)>,

@@ -2,10 +2,11 @@
 //!
 //! Problem: a template, a list of outcomes and a limit are code, and whether they are right shows at the provider, with
 //! messages of customers. So a file beside the configuration has messages, the request, keys and costs that should be
-//! made of them, and answers with what should follow (`cases`). They run with the code that runs for messages of a queue,
-//! without servers, calls and secrets: a word stands for each secret.
+//! made of them, and answers with what should follow (`cases`). They run with the code that runs for messages of a
+//! queue, without servers, calls and secrets: a word stands for each secret.
 //!
-//! Exit codes: 0: all are as expected; 1: some are not; 2: a file of tests cannot be read; 78: the configuration is wrong.
+//! Exit codes: 0: all are as expected; 1: some are not; 2: a file of tests cannot be read; 78: the configuration is
+//! wrong.
 
 mod cases;
 mod compare;
@@ -86,7 +87,7 @@ pub(super) fn run(
     })
 }
 
-/// The results would replace what was read.
+/// Refuses a `--junit` file that is one of the files that were read: the results would replace it.
 fn writes_over_no_input(args: &TestArgs) -> Result<(), Refusal> {
     let Some(Ok(junit)) = args.junit.as_ref().map(fs::canonicalize) else {
         return Ok(());

@@ -4,8 +4,8 @@
 //! warning that quotes one of them could erase lines or change what an operator sees. So such a text goes
 //! through `printable` or `in_a_line`, which make control characters harmless.
 //!
-//! Tables are thirty lines here. `comfy-table` (two more crates) or `tabled` (four) would leave fifteen of them, to take their
-//! borders and padding away again.
+//! Tables are thirty lines here. `comfy-table` (two more crates) or `tabled` (four) would leave fifteen of them, to
+//! take their borders and padding away again.
 
 use std::io::{self, Write};
 use std::time::Duration;

@@ -1,6 +1,6 @@
-//! `sluiced throttle`: one question of a script or a cron job, with the answer of `CL.THROTTLE`. Either to a `gcra` limit of
-//! its own in Redis, with the arguments of `CL.THROTTLE`; or to a limit that routes share (`--limit`, see `turn`): then it
-//! waits for its turn.
+//! `sluiced throttle`: one question of a script or a cron job, with the answer of `CL.THROTTLE`. Either to a `gcra`
+//! limit of its own in Redis, with the arguments of `CL.THROTTLE`; or to a limit that routes share (`--limit`, see
+//! `turn`): then it waits for its turn.
 //!
 //! ```text
 //! sluiced throttle user123 200 500 60 2
@@ -13,7 +13,8 @@
 //! It prints what it found with labels, as JSON with `--json`, or with `--plain` as the five numbers of
 //! `CL.THROTTLE`, one a line: 1 if limited, 0 if not; the limit; what remains; after how many seconds to try
 //! again (-1 if it was not limited, or if it never fits); after how many seconds all units are there again.
-//! As there, seconds are cut: up to a second later than they say. The exit code is 0 for any result. With
+//! Seconds lose their fraction, as in `CL.THROTTLE`: the true time is up to a second later. The exit code is 0 for any
+//! result. With
 //! `--fail` it is 1 if it was limited, so that `sluiced throttle --fail … && send` works. Any other failure
 //! is 1 too and prints no result.
 
@@ -55,10 +56,10 @@ pub struct ThrottleArgs {
     /// Units that may come at once beyond the first one
     #[arg(required_unless_present = "limit", conflicts_with = "limit")]
     pub max_burst: Option<u32>,
-    /// So many units …
+    /// The units that come back within PERIOD
     #[arg(required_unless_present = "limit")]
     pub count: Option<NonZeroU32>,
-    /// … in so many seconds
+    /// The time in which COUNT units come back, in seconds
     #[arg(required_unless_present = "limit")]
     pub period: Option<NonZeroU64>,
     /// How many units to take; 0 only looks
@@ -89,7 +90,8 @@ pub struct ThrottleArgs {
     #[arg(long)]
     pub json: bool,
     /// Print the five numbers of CL.THROTTLE, one a line: limited (1 or 0), limit, remaining, and in whole seconds,
-    /// cut as there, when to try again (-1: at once, or never) and when all units are there again
+    /// without the fraction as CL.THROTTLE has it, when to try again (-1: at once, or never) and when all units are
+    /// there again
     #[arg(long, conflicts_with = "json")]
     pub plain: bool,
     /// Exit with 1 if it was limited

@@ -1,7 +1,7 @@
 //! `sluiced top`: the state of the fleet in a terminal, again and again, until `q` or Ctrl-C.
 //!
-//! A fleet with many routes has more lines than a terminal of 24 rows. So the lines scroll, and the last row says which of
-//! them are shown.
+//! A fleet with many routes has more lines than a terminal of 24 rows. So the lines scroll, and the last row says which
+//! of them are shown.
 
 use std::io::{self, Write};
 use std::time::Duration;

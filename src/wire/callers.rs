@@ -26,11 +26,11 @@ use sluiced_settings::types::{self, Limit, Paced, Settings, callers_route};
 use sluiced_telemetry::health::Health;
 use sluiced_template::{CostOf, LabelCounting, LimitTemplates, RouteFigures, says_none};
 
-/// Requests are answered long before.
+/// Bounds of the pipeline for messages that wait. They never end a request: its wait (`max_wait`) is shorter.
 const HELD: Duration = Duration::from_secs(24 * 3600);
 /// A request's body has a bound of its own.
 const MAX_BODY: u64 = 64 * 1024;
-/// A call of a caller is made once, and never refused here.
+/// The pipeline wants a backoff. A request has one attempt and no answer is seen here, so it is never used.
 const RETRY: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(1));
 
 /// Adds the callers of a configuration to the pacers of their limits, each as a route.
@@ -154,7 +154,7 @@ fn counting_verdicts(meters: &Arc<RouteMeters>) -> CountVerdict {
     Box::new(move |verdict| meters.settled(verdict, 1))
 }
 
-/// Whether one could listen there, and how it shows that it is sluiced: for `sluiced check --connect`.
+/// Whether the listener could open its address, and whether its certificate and key fit: for `sluiced check --connect`.
 pub(super) fn look(callers: &types::Callers, secrets: &Secrets) -> Result<String, String> {
     let identity = identity(secrets, callers)?;
     let place = Listener::look(&callers.listen).map_err(|e| e.to_string())?;
@@ -209,7 +209,7 @@ fn names_key(limit: &Limit) -> NamesKey {
     }
 }
 
-/// The templates by which a request is counted: of the body that `callers` makes of it.
+/// The templates by which a request is counted. They read the body that the crate `callers` makes of the request.
 fn labels(
     settings: &Settings,
     callers: &types::Callers,

@@ -32,7 +32,7 @@ pub(super) enum Built {
 pub(super) struct Uses {
     /// Spans of its calls.
     pub(super) traces: Option<RouteTraces>,
-    /// Where goes what a centre delivers.
+    /// Takes what a centre delivers; `None`: the centre keeps it.
     pub(super) arrivals: Option<mpsc::Sender<Arrival>>,
 }
 
@@ -128,10 +128,10 @@ fn unconnected(mut route: Route) -> Route {
     let (ca, certificate, key) = match &mut route.downstream {
         types::Downstream::Http(http) => {
             (http.proxy, http.proxy_password_file) = (None, None);
-            // No token is signed with a word.
+            // A made-up secret is the word `secret`, which is no key that signs a token.
             http.auth.take_if(|auth| matches!(auth, Auth::Jwt(_)));
             if let Some(Auth::Aws(aws)) = &mut http.auth {
-                // So are the made-up ones written.
+                // Made-up credentials have the form of a credentials file (`made_up`).
                 aws.credentials = AwsCredentials::File;
             }
             (&mut http.ca_file, &mut http.cert_file, &mut http.key_file)

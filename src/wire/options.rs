@@ -70,7 +70,7 @@ pub(super) fn route(settings: &Settings, name: &str, route: Arc<Route>) -> Route
         let limit = settings.limits.get(name);
         limit.is_some_and(|limit| limit.as_paced().is_none())
     };
-    // A key with a long backlog sends messages away for hours: the longest step saves rounds.
+    // A key with a long backlog sends messages away for hours: the longest rung saves rounds.
     let longest_wait = |route: &Route| {
         if route.limits.iter().any(keyed) {
             LONGEST_WAIT

@@ -14,7 +14,8 @@ use sluiced_pipeline::{Owned, Owner};
 use sluiced_ports::store::{FleetNames, Store};
 use sluiced_settings::types::{LimitBackend, Settings, callers_route};
 
-/// Claims the names of `settings` for the fleet, which is called as written there, else as `queues` say.
+/// Claims the names of limits and routes for the fleet. The fleet has the name `redis.fleet`, or else the name that the
+/// queues give it.
 pub(super) fn owned(settings: &Settings, store: &Arc<dyn Store>, queues: &Queues) -> Owned {
     if settings.backend.limits == LimitBackend::Memory {
         return Owned::alone();

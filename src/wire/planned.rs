@@ -60,7 +60,8 @@ impl Planned {
         })
     }
 
-    /// The cost of the message for each limit, in the order of the route.
+    /// What the limits count of the message: key and cost of each, in the order of the route; tenant, priority and
+    /// zone.
     ///
     /// # Errors
     /// When a limit cannot count it.

@@ -22,10 +22,11 @@ use sluiced_ports::clock::Clock;
 use sluiced_ports::downstream::Downstream;
 use sluiced_settings::types::Limit;
 
-/// So many handshakes, one at a time and so far apart …
+/// So many handshakes are measured, one at a time.
 const HANDSHAKES: usize = 30;
+/// The pause between two handshakes.
 const APART: Duration = Duration::from_millis(20);
-/// … for at most this long, if they are slow.
+/// Slow handshakes are no longer measured after this time.
 const ALL: Duration = Duration::from_secs(5);
 
 /// What handshakes do not show.

@@ -1,9 +1,9 @@
 //! How a limit stands: its policy, and whether it grants anything.
 //!
-//! Problem: three things shut a limit: an operator's pause, a freeze that a downstream asked for, and a loss of the state
-//! in the store. The first two are written down beside the policy. The third follows from the record of losses and from
-//! the rule of the limit, so the store is asked for it (`limits::generation`). All three are here in one place, so that
-//! `sluiced limits`, the status page and the routes on it name the same one, with the time that is left.
+//! Problem: three things shut a limit: an operator's pause, a freeze that a downstream asked for, and a loss of the
+//! state in the store. The first two are written down beside the policy. The third follows from the record of losses
+//! and from the rule of the limit, so the store is asked for it (`limits::generation`). All three are here in one
+//! place, so that `sluiced limits`, the status page and the routes on it name the same one, with the time that is left.
 
 use std::sync::Arc;
 
@@ -46,8 +46,8 @@ pub(super) async fn with_losses(
     Ok(StoredLimit { found, lost })
 }
 
-/// Until when a limit under its current policy grants nothing because the store lost its state, or may have. `None` also
-/// for a paced limit: it begins a new schedule instead.
+/// Until when a limit under its current policy grants nothing because the store lost its state, or may have. `None`
+/// also for a paced limit: it begins a new schedule instead.
 ///
 /// # Errors
 /// When the store does not answer, or the numbers of the limit are too large.

@@ -113,7 +113,7 @@ pub async fn replicas(store: &dyn Store) -> Result<Vec<Replica>, WireError> {
     Ok(Replica::all(&heard))
 }
 
-/// Where a limit is.
+/// The family of limits in the store that a limit belongs to.
 #[must_use]
 pub fn family(limit: &Limit) -> Family {
     match limit.as_paced() {

@@ -142,7 +142,7 @@ impl Trial {
         self.request_at(message, 1)
     }
 
-    /// What this call of it would send, from 1.
+    /// What call number `attempt` of the message would send; the first one is 1.
     ///
     /// # Errors
     /// As [`Trial::request`].

@@ -125,8 +125,8 @@ async fn a_queue_may_come_late_and_go() {
     assert_eq!(numbers(&broker, &bench.queue).await, BTreeSet::new());
 }
 
-/// A subscription to a classic queue that gets no `basic.cancel`: RabbitMQ 4.0.5 at times sends none when such a queue is
-/// deleted.
+/// A subscription to a classic queue that gets no `basic.cancel`: RabbitMQ 4.0.5 at times sends none when such a queue
+/// is deleted.
 async fn untold() -> (Proxy, Bench) {
     const CANCEL: [u8; 4] = [0, 60, 0, 30];
     let silent = || Arc::new(AtomicBool::new(true));

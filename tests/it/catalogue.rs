@@ -2,8 +2,8 @@
 //!
 //! With real servers and the program itself: within the limits nothing is refused; without them it is, where so few
 //! messages reach one. What each of the provider's limits refuses comes back and is delivered, and spends no attempt. A
-//! message that the provider refuses for good is a dead letter with the reason. The provider's id is in the results. Where
-//! the provider knows repeats, a call whose answer is lost is harmless.
+//! message that the provider refuses for good is a dead letter with the reason. The provider's id is in the results.
+//! Where the provider knows repeats, a call whose answer is lost is harmless.
 //!
 //! The files are used as they are, but for the addresses, the files of secrets, the names of queues, the results, which
 //! are switched on, and waits that nothing says, which are short.

@@ -141,8 +141,8 @@ fn servers_that_answer_and_a_queue_that_is_missing() {
     );
 }
 
-/// Waits until `check --connect` passes, and says so of Redis: a machine that is busy while the way is measured makes it
-/// longer.
+/// Waits until `check --connect` passes, and says so of Redis: a machine that is busy while the way is measured makes
+/// it longer.
 fn passes(check: &Check, redis: &str) {
     let end = tokio::time::Instant::now() + LONG;
     loop {

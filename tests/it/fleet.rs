@@ -302,7 +302,7 @@ impl Fleet {
 
     /// Messages in the work queue, and in the queues where tenants wait for their turn.
     async fn left(&self) -> u32 {
-        let parked = (0..8).map(|space| format!("{}.parked.{space}", self.plan.name));
+        let parked = (0..8).map(|parked_queue| format!("{}.parked.{parked_queue}", self.plan.name));
         let mut left = 0;
         for queue in std::iter::once(self.plan.name.to_owned()).chain(parked) {
             left += self

@@ -5,8 +5,8 @@
 //!
 //! - `lua/admit.lua`, `core/judge`, `pacer.rs`: a file or a folder ends with that. `crates` and `src` may be left out.
 //!   The first word of a path without an ending is a folder of the workspace, a crate, or a folder of the same crate.
-//! - `core::limits::admission`, `Outcome::label`: a module ends with the beginning, and the code of its file has the next
-//!   word. A type is in the code of the crate where it is declared.
+//! - `core::limits::admission`, `Outcome::label`: a module ends with the beginning, and the code of its file has the
+//!   next word. A type is in the code of the crate where it is declared.
 //!
 //! Names of libraries pass: their first word is in the workspace's manifest, or the code of the file uses it.
 

@@ -1,5 +1,5 @@
-//! `docs/providers.md` is made of the doubles' files, so what is told of a provider and how its double answers come from one
-//! place. Where the page is not as they are, the test says how to write it.
+//! `docs/providers.md` is made of the doubles' files, so what is told of a provider and how its double answers come
+//! from one place. Where the page is not as they are, the test says how to write it.
 
 #![allow(
     clippy::unwrap_used,

@@ -153,13 +153,13 @@ fn a_headroom_that_follows_the_way_keeps_the_limit_wherever_the_downstream_is() 
         worst = [worst[0].min(near), worst[1].min(far)];
     }
     println!("used near {:.4}, far {:.4}", worst[0], worst[1]);
-    // 2 ms of 1 s, but for one call at an edge; and the way varies by up to 40 ms there and back, of which 46 ms are made:
-    // 95.6 %.
+    // 2 ms of 1 s, but for one call at an edge; and the way varies by up to 40 ms there and back, of which 46 ms are
+    // made: 95.6 %.
     assert!(worst[0] >= 0.9975 && worst[1] >= 0.949, "{worst:?}");
 }
 
-/// A keyed limit by default: its headroom comes down from 35 ms, and calls that were granted before a change may still be
-/// on their way. Redis is near, or so far away that it rises first.
+/// A keyed limit by default: its headroom comes down from 35 ms, and calls that were granted before a change may still
+/// be on their way. Redis is near, or so far away that it rises first.
 #[test]
 fn keyed_limits_whose_headroom_follows_are_kept_while_it_changes() {
     for kind in [

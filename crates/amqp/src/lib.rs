@@ -1,14 +1,14 @@
 //! The queues that messages come from: RabbitMQ, and one in this process.
 //!
 //! Problem: a message leaves RabbitMQ only after its verdict is safe, whatever breaks meanwhile: connections, channels,
-//! queues, the process. So copies are confirmed before the original is acknowledged, and verdicts outlive a session that
-//! ends.
+//! queues, the process. So copies are confirmed before the original is acknowledged, and verdicts outlive a session
+//! that ends.
 //!
-//! **Public API**: both queues serve a `ports::queue::Subscription` and pass the same contract suite. `rabbit` also reads dead
-//! letters for commands and probes a broker for `check`.
+//! **Public API**: both queues serve a `ports::queue::Subscription` and pass the same contract suite. `rabbit` also
+//! reads dead letters for commands and probes a broker for `check`.
 //!
-//! **May know**: `core`, `ports`, values of `settings`, `telemetry`. On the path of a message the client of AMQP is known
-//! here only.
+//! **May know**: `core`, `ports`, values of `settings`, `telemetry`. On the path of a message the client of AMQP is
+//! known here only.
 
 pub mod embedded;
 pub mod rabbit;
@@ -27,7 +27,8 @@ const HEALTHY: Duration = Duration::from_secs(10);
 /// How often a fault that lasts is logged.
 const LOG_EVERY: Duration = Duration::from_secs(60);
 
-/// What a queue reports for metrics: the crate knows no metrics library. Every method does nothing unless it is implemented.
+/// What a queue reports for metrics: the crate knows no metrics library. Every method does nothing unless it is
+/// implemented.
 pub trait QueueEvents: Send + Sync + fmt::Debug {
     /// `count` deliveries of a route left with that verdict, safely: the acknowledgement is
     /// written and, for a republished one, its confirm came before.

@@ -116,7 +116,8 @@ impl RabbitQueue {
 }
 
 impl RabbitQueue {
-    /// Where a route publishes what arrives by itself and belongs to no delivery. Must be called inside a tokio runtime.
+    /// Where a route publishes what arrives by itself and belongs to no delivery. Must be called inside a tokio
+    /// runtime.
     #[must_use]
     pub fn arrivals(&self, route: &Arc<str>, results: Results) -> mpsc::Sender<PublishRequest> {
         let publisher = ArrivalPublisher {

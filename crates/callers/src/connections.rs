@@ -1,9 +1,9 @@
 //! The connections of callers, and how many there may be.
 //!
-//! Problem: ten thousand callers may wait at a time, each with a connection, and clients may be silent, slow or hostile.
-//! So there is a most of connections. One more ends the oldest that has no request under way; if all have one, the new
-//! one is closed. A connection that is silent for [`IDLE`] is closed, too. A request has a largest head, a largest body and a
-//! longest time (`service`).
+//! Problem: ten thousand callers may wait at a time, each with a connection, and clients may be silent, slow or
+//! hostile. So a listener has a largest number of connections. One more than that ends the oldest connection without a
+//! request under way; if all have one, the new connection is closed. A connection that is silent for [`IDLE`] is
+//! closed, too. A request has a largest head, a largest body and a longest time (`service`).
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -38,16 +38,16 @@ const MAX_HEAD: usize = 16 * 1024;
 const MORE_CONNECTIONS: u64 = 1_000;
 /// However few files a process may open, so many connections are accepted.
 const FEWEST: usize = 16;
-/// So many connections that ended are kept in the list at least.
+/// The list may hold so many ended connections beyond twice the open ones; then the ended ones are removed.
 const FEW: usize = 64;
 /// A pause after an accept that failed because of missing file descriptors, instead of a hot loop.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// Files that everything else may open: a connection for each call under way, and a few others.
 const OTHER_FILES: u64 = 4_000;
 
-/// How many connections each listener has at a time, by how many requests may wait at each, as far as this process may open
-/// files. It asks for as many files as it is allowed. The connections to the broker, the store and the downstream need
-/// files, too: listeners together leave 4,000 to them, or half of what there is.
+/// How many connections each listener has at a time, by how many requests may wait at each, as far as this process may
+/// open files. It asks for as many files as it is allowed. The connections to the broker, the store and the downstream
+/// need files, too: listeners together leave 4,000 to them, or half of what there is.
 #[must_use]
 pub fn connections(waiting: &[u16]) -> Vec<usize> {
     if waiting.is_empty() {

@@ -1,8 +1,8 @@
 //! The downstream of callers: a message is "called" by answering its request. The caller then makes the call itself.
 //!
-//! Where a limit is keyed, the call is under way until its caller ends the permit, or until `ends_after`. So it counts in
-//! limits of calls under way, and units of a call that was not made can be given back. Slots of a paced limit cannot: their
-//! time is over.
+//! Where a limit is keyed, the call is under way until its caller ends the permit, or until `ends_after`. So it counts
+//! in limits of calls under way, and units of a call that was not made can be given back. Slots of a paced limit
+//! cannot: their time is over.
 
 use std::fmt;
 use std::sync::Arc;

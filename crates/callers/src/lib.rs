@@ -1,7 +1,8 @@
-//! Callers: programs that share the limits without a queue. They ask for a turn over HTTP, and make the call themselves.
+//! Callers: programs that share the limits without a queue. They ask for a turn over HTTP, and make the call
+//! themselves.
 //!
-//! Problem: a limit belongs to an account, and not only the workers of a queue spend it: a web application, a cron job, the
-//! old workers during a migration. A limiter of their own would cut the limit in two, or break it.
+//! Problem: a limit belongs to an account, and not only the workers of a queue spend it: a web application, a cron job,
+//! the old workers during a migration. A limiter of their own would cut the limit in two, or break it.
 //!
 //! So a caller's request is a message like any other, whose downstream is the answer to it. It goes through the same
 //! scheduler, leases, keyed limits, priorities and policies as the messages of a queue:
@@ -13,14 +14,15 @@
 //! ```
 //!
 //! This crate implements two ports. `queue`: [`Subscription`] delivers requests and answers those that are settled
-//! without a turn (here). `downstream`: `downstream` answers a request when its slot is due. Both sides meet in `permits`.
-//! `look` answers what would pass (`?mode=check`). `listener` has the sockets, `connections` what
-//! comes in there, `tls` and `token` say which callers may ask.
+//! without a turn (here). `downstream`: `downstream` answers a request when its slot is due. Both sides meet in
+//! `permits`. `look` answers what would pass (`?mode=check`). `listener` has the sockets, `connections` what comes in
+//! there, `tls` and `token` say which callers may ask.
 //!
 //! **What it does not promise**: a call that leaves later than `use_within` after its permit may come too early for
-//! another window. The headroom keeps that time; the rest is the caller's.
+//! another window. The headroom covers `use_within`; a caller that is later must make no call, and ask again.
 //!
-//! **Public API**: [`start`], with as many connections as [`connections()`] allows. **May know**: `core`, `ports`, values of `settings`, `telemetry`.
+//! **Public API**: [`start`], with as many connections as [`connections()`] allows. **May know**: `core`, `ports`,
+//! values of `settings`, `telemetry`.
 
 mod connections;
 mod downstream;

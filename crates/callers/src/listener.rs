@@ -91,7 +91,8 @@ impl Listener {
         })
     }
 
-    /// Whether it could be bound, without doing so for longer than a moment. Sockets of systemd exist only in their unit.
+    /// Whether it could be bound, without doing so for longer than a moment. Sockets of systemd exist only in their
+    /// unit.
     ///
     /// # Errors
     /// When it cannot be bound for another reason than that a process listens there already.

@@ -1,6 +1,6 @@
 //! What keyed limits have left for a request, without taking any of it.
 //!
-//! A turn at a paced limit is not looked at: it comes by itself, at the limit's own distance.
+//! A paced limit is not looked at: its slots come at even distance, so it has no units that could be left.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,8 +25,8 @@ pub(crate) struct Found {
     /// The most that it ever has.
     pub(crate) limit: u64,
     pub(crate) remaining: u64,
-    /// When it lets the request pass, at the latest if that costs more than a unit; zero: now, or not known (calls under
-    /// way end by themselves).
+    /// When it lets the request pass, at the latest if that costs more than a unit; zero: now, or not known (calls
+    /// under way end by themselves).
     pub(crate) wait: Duration,
     /// Whether it would let the request pass now.
     pub(crate) passes: bool,

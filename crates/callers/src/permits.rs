@@ -55,7 +55,7 @@ impl FromStr for PermitId {
 pub(crate) enum WaitOutcome {
     /// Its turn has come.
     TurnOffer(TurnOffer),
-    /// It has none: this became of it.
+    /// The pipeline settled the request without a turn, with this verdict.
     Settled(Verdict),
 }
 
@@ -112,7 +112,7 @@ impl Permits {
         }
     }
 
-    /// The request was settled without a turn, or long after it.
+    /// The pipeline settled the request: without a turn, or long after its turn.
     pub(crate) fn settled(&self, id: PermitId, verdict: Verdict) {
         if let Some(to) = lock(&self.waiting).get(&id) {
             // It may have gone meanwhile.
@@ -160,8 +160,8 @@ impl Permits {
         lock(&self.given).take(id)
     }
 
-    /// A caller reports that it made its call so long after its permit. Believed once for each permit that was given, and
-    /// up to a bound: returns that bound if it says more.
+    /// A caller reports that it made its call so long after its permit. Believed once for each permit that was given,
+    /// and up to a bound: returns that bound if it says more.
     pub(crate) fn used_after(&self, id: PermitId, took: Duration, now: Mono) -> Option<Duration> {
         let most = self.use_within * BELIEVED;
         if !self.is_first_word(id) {

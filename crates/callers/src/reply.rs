@@ -4,12 +4,13 @@
 //! |---|---|---|
 //! | 200 | its turn has come, so long after its request (`waited_ms`) | makes its call within `use_within_ms` |
 //! | 400 | the request cannot be counted | corrects it |
-//! | 401 | no token, or a wrong one | |
+//! | 401 | no token, or a wrong one | sends the token of the listener (`token_file`) |
 //! | 429 | it would not come within its wait | comes back after `Retry-After` |
 //! | 503 | too many wait, or this replica stops or has no store | comes back after `Retry-After`, or asks another replica |
 //!
-//! A 429 of a limit has the fields of the draft "RateLimit header fields for HTTP" (draft-ietf-httpapi-ratelimit-headers),
-//! as far as they are known: `RateLimit-Policy: "sender";q=5` and `RateLimit: "sender";r=0;t=12`.
+//! A 429 of a limit has the fields of the draft "RateLimit header fields for HTTP"
+//! (draft-ietf-httpapi-ratelimit-headers), as far as they are known: `RateLimit-Policy: "sender";q=5` and `RateLimit:
+//! "sender";r=0;t=12`.
 
 use std::time::Duration;
 

@@ -4,8 +4,8 @@
 //! {"keys": {"sender": "ACME"}, "cost": {"provider": 2}, "wait": "5s", "tenant": "shop-7"}
 //! ```
 //!
-//! All of it may be left out, except the keys of limits that have one. The message has a cost for each limit, so that the
-//! limits count it by templates like any other (`{{ body.keys["sender"] }}`). Its AMQP expiration is the wait.
+//! All of it may be left out, except the keys of limits that have one. The message has a cost for each limit, so that
+//! the limits count it by templates like any other (`{{ body.keys["sender"] }}`). Its AMQP expiration is the wait.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
@@ -33,7 +33,7 @@ pub struct AskedLimit {
     pub name: String,
     /// Whether a request names a key of it.
     pub key: NamesKey,
-    /// What a request costs that says nothing else.
+    /// The cost of a request that names no cost; at least 1.
     pub cost: NonZeroU32,
     /// The most that a request may cost. `None`: that is in the policy of the limit, which may change.
     pub most: Option<NonZeroU32>,
@@ -266,7 +266,7 @@ impl AskedLimit {
 }
 
 impl Asked {
-    /// The message that waits for the turn, for so long that is `left` of the wait.
+    /// The message that waits for the turn. It expires after `left`, what remains of the request's wait.
     pub(crate) fn message(self, id: PermitId, left: Duration) -> Message {
         Message {
             body: self.body,

@@ -1,8 +1,8 @@
 //! The requests of callers: `POST /v1/permits` asks for a turn, or with `?mode=check` what would pass without taking
 //! anything; `DELETE /v1/permits/ID` ends a permit.
 //!
-//! A request becomes a delivery and waits for what the pipeline makes of it. A caller that hangs up drops the request, and
-//! with it the delivery's session: nothing is taken then.
+//! A request becomes a delivery and waits for what the pipeline makes of it. A caller that hangs up drops the request,
+//! and with it the delivery's session: nothing is taken then.
 //!
 //! A page in a browser must not spend a limit of this machine. It may send only a few types of content to other
 //! hosts without asking first, and `application/json` is none of them.
@@ -47,7 +47,7 @@ const MAX_BODY: usize = 16 * 1024;
 const BODY_BOUND: Duration = Duration::from_secs(10);
 /// The pipeline decides at the end of the wait; it has so much longer to say why.
 const SLACK: Duration = Duration::from_millis(50);
-/// The longest report that is believed.
+/// The longest `used_after_ms` that is believed, in milliseconds.
 const LONGEST_USE: f64 = 60_000.0;
 
 static FULL: LogLimit = LogLimit::new(Duration::from_secs(60));
@@ -69,8 +69,8 @@ pub(crate) struct ServiceState {
     /// One for each request that may look at the same time.
     pub(crate) looks: Semaphore,
     pub(crate) deliveries: mpsc::UnboundedSender<Delivery>,
-    /// Opened once, when the limits can be asked. What closes it later changes nothing: a request waits for its own time,
-    /// and is answered at its end.
+    /// Opened once, when the limits can be asked. What closes it later changes nothing: a request waits for its own
+    /// time, and is answered at its end.
     pub(crate) tap: watch::Receiver<Tap>,
     pub(crate) sink: SettlementSender,
     pub(crate) is_open: AtomicBool,
@@ -300,7 +300,8 @@ impl ServiceState {
         *self.tap.borrow() == Tap::Open && self.store.borrow().is_up()
     }
 
-    /// Whether a limit says something, and not only the clock: without the store nothing is known of the limits.
+    /// Whether a verdict may be told as the limits' answer. "Later" without a delay comes from the clock alone: while
+    /// the store is away, nothing is known of the limits.
     fn is_told(&self, verdict: &Verdict) -> bool {
         !matches!(verdict, Verdict::Later { delay, .. } if delay.is_zero()) || self.is_able()
     }
@@ -321,14 +322,15 @@ impl ServiceState {
             };
             match heard {
                 Some(WaitOutcome::TurnOffer(turn)) => {
-                    // How long it waited counts up to here at most, so that a pause between these lines is in what its
-                    // caller measures.
+                    // `waited_ms` ends before the last check of the slot: a pause after this line is in the time that
+                    // the caller measures.
                     let waited = self.clock.now().since(came);
                     // The clock is read once more, as when a request is written. Its message waits for another turn.
                     if turn.leave_by.has_passed() {
                         continue;
                     }
-                    // What is left of its slot's lateness is the caller's, too.
+                    // The caller may use what is left of the time in which the slot's call may leave, and `use_within`
+                    // after it.
                     let (id, within) = (waits.id, turn.leave_by.left() + self.use_within);
                     return match waits.goes(turn) {
                         true => reply::go(id, waited, within),

@@ -1,7 +1,7 @@
 //! TLS for callers from other machines.
 //!
-//! The certificate and its key are read again at most every second, when a connection comes: a renewed certificate is used
-//! within that time. One that cannot be read (it is being replaced) leaves the last good one.
+//! The certificate and its key are read again at most every second, when a connection comes: a renewed certificate is
+//! used within that time. One that cannot be read (it is being replaced) leaves the last good one.
 
 use std::fmt;
 use std::fs;

@@ -1,8 +1,8 @@
 //! The token that callers carry.
 //!
-//! The file is read again for a request, at most every second: after a rotation the new token is accepted and the old one
-//! refused within that time, and guesses do not read the file without end. Digests are compared, so that the time of the
-//! comparison says nothing about the token.
+//! The file is read again for a request, at most every second: after a rotation the new token is accepted and the old
+//! one refused within that time, and guesses do not read the file without end. Digests are compared, so that the time
+//! of the comparison says nothing about the token.
 
 use std::fmt;
 use std::sync::Mutex;

@@ -1,9 +1,9 @@
 //! Which acknowledgements of a channel to write, and when.
 //!
-//! Problem: one frame can settle every delivery up to a tag, which is several times cheaper
-//! for the broker than one frame for each. But verdicts come out of order, and one slow call at the head
-//! must not use up the prefetch. So the tags of a channel are kept in order, and the settled ones at the front are written
-//! in runs. A tag that is settled behind an open one for too long, or one of too many, gets a frame of its own.
+//! Problem: one frame can settle every delivery up to a tag, which is several times cheaper for the broker than one
+//! frame for each. But verdicts come out of order, and one slow call at the head must not use up the prefetch. So the
+//! tags of a channel are kept in order, and the settled ones at the front are written in runs. A tag that is settled
+//! behind an open one for too long, or one of too many, gets a frame of its own.
 //!
 //! The broker numbers the deliveries of a channel without gaps. Where several consumers share the
 //! channel, their deliveries arrive in another order. A number that has not arrived yet is on its
@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use super::time::Mono;
 
-/// Deliveries that may be on their way behind one that came first; more than prefetches allow.
+/// A tag further ahead of the highest known one than this is absurd: no prefetch lets so many be on their way.
 const MOST: u64 = 1 << 20;
 
 /// How a delivery leaves the channel.

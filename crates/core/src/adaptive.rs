@@ -148,8 +148,7 @@ mod tests {
 
     const SECOND: u64 = 1_000_000;
 
-    /// A fleet of three under a downstream that allows `allowed` a second. Returns the sum of what was
-    /// delivered, how many seconds saw a refusal, and the rate at the end.
+    /// A fleet of three replicas on a virtual clock.
     struct World {
         replicas: Vec<Adaptive>,
         in_force: u32,

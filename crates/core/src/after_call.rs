@@ -1,21 +1,22 @@
 //! What follows from a call that has ended.
 //!
-//! Problem: after a call a lot happens at once. The message ends, is called again from memory, waits in a wait queue, or
-//! moves to another route. An attempt may be spent, a limit frozen or corrected, a key closed or opened, and the breaker
-//! must hear of it. If each of these were decided where it is done, no place would show whether they fit together.
+//! Problem: after a call a lot happens at once. The message ends, is called again from memory, waits in a wait queue,
+//! or moves to another route. An attempt may be spent, a limit frozen or corrected, a key closed or opened, and the
+//! breaker must hear of it. If each of these were decided where it is done, no place would show whether they fit
+//! together.
 //!
 //! So they are decided here, all at once. [`CallEnd`] is what is known: the answer as it was read, what the message has
 //! been through, and the rules of its route. [`follow`] tells the breaker (`gate`) and the judge of refusals
-//! (`refusals`), and returns the list of what follows, [`AfterCall`]. The caller carries the list out and decides nothing.
-//! What the answer says in numbers is in `figures`.
+//! (`refusals`), and returns the list of what follows, [`AfterCall`]. The caller carries the list out and decides
+//! nothing. What the answer says in numbers is in `figures`.
 //!
 //! The rules:
 //! - An answer that is missing or cannot be read, while the downstream may have taken the message, spends an attempt,
 //!   whatever the breaker says. So no message is called more than `max_attempts` times like that.
 //! - While the downstream is away, any other failure says nothing about its message and spends no attempt, except
 //!   where `max_attempts` is 1 and the call may have arrived.
-//! - A refusal ("not now") spends no attempt, however often it comes. An operator may list the absence of an answer as a
-//!   refusal: then the first rule holds.
+//! - A refusal ("not now") spends no attempt, however often it comes. An operator may list the absence of an answer as
+//!   a refusal: then the first rule holds.
 //! - A message that may have been taken is not called again where its `once` limit forbids that.
 
 mod call_end;
@@ -56,7 +57,8 @@ enum Consequence {
     Dead(DeadReason),
 }
 
-/// Decides what follows from a call. `opening`: from a time on, when its route, or another route of its queue, may send.
+/// Decides what follows from a call. `opening`: from a time on, when its route, or another route of its queue, may
+/// send.
 pub fn decide(
     call: &CallEnd<'_>,
     gate: &mut Gate,
@@ -128,8 +130,8 @@ impl CallEnd<'_> {
         }
     }
 
-    /// Whether it is made again with other credentials. A second refusal in a row is an answer like any other: otherwise a
-    /// message could be called without end.
+    /// Whether it is made again with other credentials. A second refusal in a row is an answer like any other:
+    /// otherwise a message could be called without end.
     const fn is_anew(&self) -> bool {
         self.renewed && !self.tries.renewed
     }
@@ -263,7 +265,7 @@ impl CallEnd<'_> {
         }
     }
 
-    /// For so long, and until messages may be sent: from memory, or through a wait queue.
+    /// Where a message waits for `wait` and, if its route is shut then, until it opens: in memory, or in a wait queue.
     fn waits(
         &self,
         wait: Duration,

@@ -31,11 +31,11 @@ use super::time::Mono;
 
 pub use stored::{BreakerReport, BreakerStatus, StoredBreaker, report};
 
-/// Calls that must succeed before the ramp is over: one at a time at first, then as many more.
+/// Calls that must succeed before the ramp is over: at first one call at a time, with each that succeeds one more.
 const RAMP: u64 = 64;
 /// After a question that the store did not answer.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
-/// So much later than others a replica asks for the probe whose own calls failed: it may be the reason itself.
+/// A replica whose own calls failed asks for the probe so much later than others: it may be the reason itself.
 const AFTER_OTHERS: Duration = Duration::from_millis(200);
 
 /// When a breaker opens, and for how long.

@@ -1,13 +1,12 @@
 //! How many bytes of messages a channel may hold.
 //!
-//! Problem: a prefetch counts messages, and RabbitMQ has none that counts bytes. A route with a
-//! prefetch of 500 that gets messages of 16 MiB would hold 8 GB: a few hostile ones end each replica for its
-//! memory, one after the other. So the bodies of what is not settled are summed. A delivery that does not fit goes back to
-//! its queue at once, and the consumers close until the sum allows more. Then they open with a prefetch for
-//! messages as large as that one. After [`CALM`] in which no large one came and none was held they open as usual:
-//! each time they do, all large ones within the prefetch may go back, and a quorum queue drops a message that
-//! was given back too often. Messages of the usual size never come near the bound (see [`ByteBudget::for_prefetch`]), so it
-//! costs them nothing.
+//! Problem: a prefetch counts messages, and RabbitMQ has none that counts bytes. A route with a prefetch of 500 that
+//! gets messages of 16 MiB would hold 8 GB: a few hostile ones end each replica for its memory, one after the other. So
+//! the bodies of what is not settled are summed. A delivery that does not fit goes back to its queue at once, and the
+//! consumers close until the sum allows more. Then they open with a prefetch for messages as large as that one. After
+//! [`CALM`] in which no large one came and none was held they open as usual: each time they do, all large ones within
+//! the prefetch may go back, and a quorum queue drops a message that was given back too often. Messages of the usual
+//! size never come near the bound (see [`ByteBudget::for_prefetch`]), so it costs them nothing.
 
 use std::time::Duration;
 
@@ -44,7 +43,7 @@ pub struct ByteBudget {
     /// If all messages had so many bytes at most, they would fit, whatever the prefetch lets come.
     usual: u64,
     held: u64,
-    /// How many of those are larger than usual.
+    /// How many of the held messages are larger than usual.
     large: u64,
     /// Something did not fit since the consumers were opened.
     over: bool,
@@ -52,9 +51,8 @@ pub struct ByteBudget {
 }
 
 impl ByteBudget {
-    /// For a channel that consumes `prefetch` messages at a time, which usually have `max_body` bytes at
-    /// most: twice what these are. Where the tap closes and opens, half of a prefetch is held beside a
-    /// whole one.
+    /// For a channel that consumes `prefetch` messages at a time, which usually have `max_body` bytes at most. The
+    /// bound is twice their product: where the tap closes and opens, half of a prefetch is held beside a whole one.
     #[must_use]
     pub fn for_prefetch(prefetch: u64, max_body: u64) -> Self {
         let most = prefetch.saturating_mul(max_body).saturating_mul(2);

@@ -32,7 +32,7 @@ pub struct Dying {
     /// None dies after so many in a row; `None`: all die.
     most: Option<NonZeroU32>,
     in_a_row: u32,
-    /// When the present minute began, and how many were set aside in it.
+    /// When the present interval of [`ASIDE`] began, and how many messages were set aside in it.
     minute: Option<Mono>,
     aside: u32,
 }

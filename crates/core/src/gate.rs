@@ -1,12 +1,12 @@
 //! Whether a route sends, and whether it consumes.
 //!
 //! Problem: some reasons to wait hold for a route as a whole. Outside its opening hours, while an operator paused it,
-//! while its downstream is away, or while one of its keyed limits grants nothing, every message would be denied by itself
-//! and go through a wait queue. So this is decided once for the route. The messages that the replica holds stay
+//! while its downstream is away, or while one of its keyed limits grants nothing, every message would be denied by
+//! itself and go through a wait queue. So this is decided once for the route. The messages that the replica holds stay
 //! in memory, the route stops consuming (its *tap* closes), and the other routes of the limit go on.
 //!
-//! [`Gate`] collects the reasons. [`Sends`] is what follows for messages: `pipeline::pacer` looks at it before it
-//! takes a message from its scheduler. [`Gate::decide_tap`] decides from that, and from the availability of the paced limit,
+//! [`Gate`] collects the reasons. [`Sends`] is what follows for messages: `pipeline::pacer` looks at it before it takes
+//! a message from its scheduler. [`Gate::decide_tap`] decides from that, and from the availability of the paced limit,
 //! whether the route consumes. At an opening not all messages wake at once: the tap opens a moment before, and the
 //! schedule of the limit paces them.
 
@@ -75,7 +75,7 @@ pub struct Gate {
     closed_until: Option<Mono>,
     /// Until when a keyed limit that is for all messages is not asked.
     spent_until: Option<Mono>,
-    /// Until when it grants no more, according to its answer.
+    /// Until when that limit grants no more, according to its answer.
     no_grants_until: Option<Mono>,
     sends: Sends,
     /// When to review it; `None`: at once.
@@ -145,7 +145,8 @@ impl Gate {
         self.look = None;
     }
 
-    /// An operator paused the route until then, or ([`NO_END`]) it is not known whether one did; `None`: it is not paused.
+    /// An operator paused the route until then, or ([`NO_END`]) it is not known whether one did; `None`: it is not
+    /// paused.
     pub fn pause(&mut self, until: Option<StoreTime>) {
         self.paused_until = until;
         self.look = None;
@@ -307,8 +308,8 @@ impl Gate {
         (was != is || hours.is_some()).then_some(GateChange { was, is, hours })
     }
 
-    /// `change`: when the hours begin or end; `shut`: they have ended; `paused`: by an operator until then; `blocked`: by the
-    /// breaker until then.
+    /// `change`: when the hours begin or end; `shut`: they have ended; `paused`: by an operator until then; `blocked`:
+    /// by the breaker until then.
     fn decide(
         &self,
         change: Option<Mono>,

@@ -11,10 +11,10 @@
 //! seventh more than it measured. So a fall still leaves another replica all that it measured, and it takes
 //! the fall back once it measures more. The fleet needs to agree on nothing else.
 //!
-//! The whole headroom falls after `late`. A call that was allowed before may have left as late as the longer
-//! `late` allowed, and the call that takes its place in the window comes a window and the whole headroom
-//! after it. So what `late` loses goes to `way` first, and falls with that once no call that left later
-//! counts any more.
+//! When `late` falls, the whole headroom must stay as it is for a while. A call that was allowed before may have left
+//! as late as the longer `late` allowed, and the call that takes its place in the window comes a window and the whole
+//! headroom after it. So what `late` loses is first added to `way`. It is taken from `way` once no call that left so
+//! late counts any more.
 //!
 //! [`Lateness`] measures how late calls leave after their slots, [`Way`] by how much the time of the way to a
 //! downstream varies.
@@ -95,8 +95,8 @@ pub struct Bounds {
 }
 
 impl Bounds {
-    /// For a limit with this window. Every replica knows a change within a second, and after three it
-    /// has used or lost what it was allowed before.
+    /// For a limit with this window. A replica that does not know a change is granted nothing more, and within three
+    /// seconds it has used or lost what it was granted before.
     #[must_use]
     pub fn new(least: Headroom, most: Duration, window: Duration) -> Self {
         Self {

@@ -2,8 +2,8 @@
 //!
 //! A message waits in a queue of the broker, which expires messages only at the head of a queue. So every delay would
 //! need a queue of its own. The [`Ladder`] keeps them few, by powers of two: a message waits on the largest [`Rung`]
-//! that is not longer than its delay, comes back, and goes round again for the rest. It takes at most one round for
-//! each rung, and most of the delay passes in the first round.
+//! that is not longer than its delay (or longer by a few per cent), comes back, and goes round again for the rest. A
+//! delay that the ladder reaches takes at most one round for each rung, and most of it passes in the first round.
 
 use std::time::Duration;
 
@@ -40,8 +40,8 @@ pub struct Ladder {
 }
 
 impl Ladder {
-    /// A ladder for waits of up to `longest`. It has one rung at least, and its top rung is about
-    /// 68 minutes: a longer wait takes several rounds.
+    /// A ladder for waits of up to `longest`: it has the rung of one second, and those of two, four … seconds up to
+    /// `longest`, 4096 s (68 minutes) at most. A longer wait takes several rounds.
     #[must_use]
     pub fn up_to(longest: Duration) -> Self {
         let seconds = longest.as_secs().max(1);

@@ -1,9 +1,9 @@
 //! Every decision of when a message may be sent, and what follows from its answer.
 //!
-//! Problem: many replicas share one limit, and processes crash, stand still, lose their store and read clocks that step.
-//! Whether "never over, never idle" holds then cannot be seen on a test machine. So what decides is here, apart from what
-//! acts: a decision takes what is known and `now`, and returns what is to be done. The daemon, the simulation of a fleet and
-//! the property tests drive the same code, and the scripts in Redis are compared with it.
+//! Problem: many replicas share one limit, and processes crash, stand still, lose their store and read clocks that
+//! step. Whether "never over, never idle" holds then cannot be seen on a test machine. So what decides is here, apart
+//! from what acts: a decision takes what is known and `now`, and returns what is to be done. The daemon, the simulation
+//! of a fleet and the property tests drive the same code, and the scripts in Redis are compared with it.
 //!
 //! **Public API**, from the limit inwards:
 //!
@@ -21,7 +21,8 @@
 //!
 //! Begin with [`schedule`]: it is the heart, and needs nothing else.
 //!
-//! **May know**: nothing of ours. No async, no I/O, no clock, no randomness: `now` is an argument, and so is a random number.
+//! **May know**: nothing of ours. No async, no I/O, no clock, no randomness: `now` is an argument, and so is a random
+//! number.
 
 pub mod acks;
 pub mod adaptive;

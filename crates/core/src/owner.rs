@@ -1,10 +1,10 @@
 //! Which fleet a name in the store belongs to.
 //!
 //! Problem: limits and breakers are kept by name, and two fleets of one store may have the same names without knowing
-//! of each other. Each would then follow the rate of the other one, or stop when the other's downstream is away.
-//! So each replica *claims* the names of its limits and routes for its fleet before it uses any of them, and again
-//! every twenty seconds. A name that a replica of another fleet has claimed is refused, unless the files of both say that
-//! it is shared. All names are claimed or none.
+//! of each other. Each would then follow the rate of the other one, or stop when the other's downstream is away. So
+//! each replica *claims* the names of its limits and routes for its fleet before it uses any of them, and again every
+//! twenty seconds. A name that a replica of another fleet has claimed is refused, unless the files of both say that it
+//! is shared. All names are claimed or none.
 //!
 //! A replica that stops takes its claim back. One that died leaves it behind for [`KEPT`]: longer than a restart takes,
 //! or an outage of the store's network, so that no other fleet comes between. After that the names are free.
@@ -15,9 +15,10 @@
 //! asked, unless an operator gave it a name: so replicas of one fleet may see different names of one cluster, and what
 //! they have in common are the addresses in their files.
 //!
-//! **Forms.** A later version of sluiced may keep its state in the store in another form ([`FORM`]). Replicas of two forms
-//! would each read the other's state wrongly and together go over a limit. So a claim says the form, and a name that was
-//! claimed under another form is refused, whatever the fleet. Two versions with the same form run side by side.
+//! **Forms.** A later version of sluiced may keep its state in the store in another form ([`FORM`]). Replicas of two
+//! forms would each read the other's state wrongly and together go over a limit. So a claim says the form, and a name
+//! that was claimed under another form is refused, whatever the fleet. Two versions with the same form run side by
+//! side.
 //!
 //! `lua/own.lua` is the same inside Redis.
 

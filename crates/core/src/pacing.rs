@@ -46,7 +46,7 @@ impl Pacing {
         })
     }
 
-    /// None.
+    /// No row: nothing paces the messages, and a slot is always due.
     #[must_use]
     pub const fn free() -> Self {
         Self::Free { frozen_until: None }

@@ -23,11 +23,11 @@
 //! looking further shows whether it is the only one. So at most `most` messages are parked, and a
 //! replica parks at most a tenth of that in a second. Beyond that, messages are sent first in,
 //! first out. If so many messages were looked through and no other tenant was found, looking stops
-//! until three quarters of them are sent or another tenant arrives. Meanwhile two of three messages
-//! come from the work queue, whose prefetch is twice that of a space.
+//! until three quarters of them are sent or another tenant arrives. Meanwhile messages also come from the work queue,
+//! whose prefetch is larger than that of a parked queue (twice, from 64 messages on).
 //!
-//! Tenants whose hashes fall into the same space share it. Among them messages are taken in the
-//! order in which they were parked, within the prefetch of the space.
+//! Tenants whose hashes fall into the same parked queue share it. Among them messages are taken in the
+//! order in which they were parked, within the prefetch of the parked queue.
 //!
 //! The tenant with most calls is in [`Takers`].
 
@@ -47,7 +47,7 @@ const LATELY: Duration = Duration::from_secs(10);
 const REMEMBERED: usize = 1024;
 /// Messages that any tenant may have in hand.
 const FLOOR: u64 = 4;
-/// One message in the allowance of parking, which grows with microseconds.
+/// One message, in the millionths in which the allowance is counted: it grows with each microsecond.
 const MESSAGE: u64 = 1_000_000;
 
 /// One of the parked queues beside the work queue.
@@ -58,14 +58,14 @@ impl ParkedQueue {
     /// How many there are. More: fewer tenants share one; each is one more queue to consume.
     const COUNT: u8 = 8;
 
-    /// The space of a tenant, by a hash that is the same on every replica.
+    /// The parked queue of a tenant, by a hash that is the same on every replica.
     #[must_use]
     pub const fn of(tenant: u64) -> Self {
         // Below COUNT.
         Self((tenant % Self::COUNT as u64) as u8)
     }
 
-    /// All spaces.
+    /// All parked queues.
     pub fn all() -> impl Iterator<Item = Self> {
         (0..Self::COUNT).map(Self)
     }
@@ -82,8 +82,8 @@ impl ParkedQueue {
         self.0.to_string()
     }
 
-    /// The prefetch of each space, beside a work queue with that prefetch: half of it, so that one
-    /// space alone keeps a limit busy. A small one is that of a slow limit, for which all spaces
+    /// The prefetch of each parked queue, beside a work queue with that prefetch: half of it, so that one
+    /// parked queue alone keeps a limit busy. A small one is that of a slow limit, for which all parked queues
     /// together hold no more than the work queue: the broker wants its acks.
     #[must_use]
     pub const fn prefetch(work: u16) -> u16 {
@@ -112,7 +112,7 @@ pub enum CameFrom {
 pub enum Choice {
     /// It is held from now on, until [`Parking::left`].
     Keep,
-    /// It goes to its tenant's space.
+    /// It goes to its tenant's parked queue.
     Park,
 }
 

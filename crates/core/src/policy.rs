@@ -5,6 +5,8 @@
 //! keeps one *policy* for each limit, and one rule decides its content: **the last update counts.**
 //! An update is
 //! - a command of an operator (`sluiced limits set`, `pause`, `resume`);
+//! - what a replica measured, where the limit follows that (`adaptive = true`, `headroom = "auto"`);
+//! - what a replica measured, where the limit follows that (`adaptive = true`, `headroom = "auto"`);
 //! - a configuration file that differs from the one that counted last, once more than half of the replicas that
 //!   are present have it. So one replica with a wrong file changes nothing, and a rollout needs no command. An
 //!   unchanged file is no update: a value that an operator set survives restarts and crashes.
@@ -23,8 +25,6 @@
 //! A store only keeps the policy: it replaces one by another that was made from it (`lua/replace.lua`). If two updates
 //! meet, the second one is decided again.
 //!
-//! # version
-//! The version of a policy.
 
 mod replacement;
 mod text;
@@ -44,7 +44,7 @@ crate::labelled! {
     pub enum Origin {
         /// A configuration file.
         File = "file",
-        /// An operator.
+        /// An operator, or a replica where the limit follows what is measured.
         Live = "live",
     }
 
@@ -97,7 +97,7 @@ pub struct LimitPolicy {
     pub remade_at: StoreTime,
 }
 
-/// An update by an operator.
+/// An update by an operator, or by a replica where the limit follows what is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PolicyUpdate<'a> {
     /// The version that it was made from.
@@ -105,7 +105,7 @@ pub struct PolicyUpdate<'a> {
     pub text: &'a str,
     /// Kept as the file's policy if no replica has declared the limit yet.
     pub file: &'a str,
-    /// The operator.
+    /// The operator, or the replica and what it measured.
     pub by: &'a str,
 }
 
@@ -207,8 +207,8 @@ pub fn declare(
     stored.insert(policy).clone()
 }
 
-/// An operator sets a new policy, of the same kind. Returns `false`, and changes nothing, if there was another update
-/// since the version that it was made from.
+/// An operator or a replica sets a new policy, of the same kind. Returns `false`, and changes nothing, if there was
+/// another update since the version that it was made from.
 pub fn set(stored: &mut Option<LimitPolicy>, update: &PolicyUpdate<'_>, now: StoreTime) -> bool {
     let PolicyUpdate {
         over,

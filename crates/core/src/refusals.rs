@@ -11,8 +11,8 @@
 //! thousand times. Once that was the judgement, one more refusal confirms it (or a quarter of so many), until a
 //! call is accepted. A message that was refused before says nothing new about others.
 //!
-//! Whatever it is about, the refused message waits by itself, and other messages go before it. While others
-//! pass, it and its key wait longer each time: as long again as they have been refused for. It ends as a dead letter if that
+//! Whatever it is about, the refused message waits by itself, and other messages go before it. While others pass, it
+//! and its key wait longer each time: as long again as they have been refused for. It ends as a dead letter if that
 //! takes longer than its route allows.
 //!
 //! Each replica judges by its own calls; a freeze of the account goes to all of them through the store.
@@ -27,7 +27,7 @@ use crate::time::Mono;
 const LONGEST: Duration = Duration::from_secs(600);
 /// So many answers show how many refusals are about single messages.
 const RECENT: u32 = 128;
-/// A run about all counts as so many refusals.
+/// A run of refusals that was about all messages counts as so many refusals once a call is accepted.
 const IF_JUDGED: u32 = 3;
 /// A run that chance explains less than once in so many times is about what its messages share.
 const ONCE_IN: f64 = 1_000.0;
@@ -144,9 +144,9 @@ impl Refusals {
         keys.iter().filter(open).copied().collect()
     }
 
-    /// A call of a message with these keys began then, and its answer is not seen here: that says nothing of the account.
-    /// Returns those of its keys that had been refused before: the call has waited for them, and the next answer that is
-    /// seen decides again.
+    /// A call of a message with these keys began then, and its answer is not seen here: that says nothing of the
+    /// account. Returns those of its keys that had been refused before: the call has waited for them, and the next
+    /// answer that is seen decides again.
     pub fn unseen(&mut self, keys: &[KeyId], began: Mono) -> Vec<KeyId> {
         let waited = |key: &&KeyId| {
             let run = self.keys.get(*key);

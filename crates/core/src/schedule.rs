@@ -83,8 +83,8 @@ pub struct Schedule {
     pub run: String,
 }
 
-/// Leases slots: the decision of `lua/lease.lua`, in the same order, with the same integers. The script looks at the policy
-/// and its pause, too (`policy::lease_under`).
+/// Leases slots: the decision of `lua/lease.lua`, in the same order, with the same integers. The script looks at the
+/// policy and its pause, too (`policy::lease_under`).
 ///
 /// `state` is `None` when the store has none (or only a part of it); `run` names the store's process.
 pub fn lease(

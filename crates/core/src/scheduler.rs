@@ -2,8 +2,8 @@
 //!
 //! All routes that name a paced limit share its scheduler, so one lease serves them all and the best
 //! message takes each slot, from any of these routes. A route without a paced limit has a scheduler
-//! of its own, whose slots are always due. The shell around it (a thread with a timer and
-//! connections to the stores) asks [`Scheduler::poll`] what to do, does it, and reports back.
+//! of its own, whose slots are always due. The pacer (`pipeline::pacer`: a thread with a timer and connections to the
+//! stores) asks [`Scheduler::poll`] what to do, does it, and reports back.
 //!
 //! A message that keyed limits count passes through stages:
 //!
@@ -91,14 +91,14 @@ const COSTS_MAX: usize = 64;
 /// The order of permitted messages: by priority, then by the end of the permit, then as permitted.
 type PermittedKey = (Reverse<u16>, Mono, u64);
 
-/// The scheduler.
+/// The messages of one replica that wait for the same slots, by stage: see the module.
 #[derive(Debug)]
 pub struct Scheduler<T> {
     pacing: Pacing,
     questions: Option<Questions>,
     ready: Ready<T>,
     key_queues: KeyQueues<T>,
-    /// The sum of the questions under way; the shell has the messages.
+    /// The sum of the questions under way; the pacer has the messages.
     asked: Sum,
     /// How many messages of each route are in them.
     asked_routes: BTreeMap<usize, usize>,
@@ -245,7 +245,7 @@ impl<T: Queued> Scheduler<T> {
         let end = self.ends.first().map(|(end, _)| *end);
         let opening = self.key_queues.next_opening();
         let coming = self.next_coming(now);
-        // Then more must be leased.
+        // When a slot is dropped, a message that waits for its permit lacks one: more slots must be leased.
         let miss = self.pacing.next_miss(now).filter(|_| demand.keyed > 0);
         let times = [
             slot,
@@ -322,9 +322,9 @@ impl<T: Queued> Scheduler<T> {
         })
     }
 
-    /// The costs of the next messages, in the order in which they get slots: messages that were granted, messages
-    /// that are asked for, and the others. Keyed limits may grant other messages. So where no call was made for a while,
-    /// the order counts as not known, and a lease is for any message.
+    /// The costs of the next messages, in the order in which they get slots: messages that were granted, messages that
+    /// are asked for, and the others. Keyed limits may grant other messages. So where no call was made for a while, the
+    /// order counts as not known, and a lease is for any message.
     fn costs_ahead(&self, now: Mono) -> Vec<u64> {
         let pace = self.pacing.holder(Row::Main).map(LeaseHolder::pace);
         let Some(pace) = pace.filter(|pace| pace.max_cost() > 1) else {

@@ -1,6 +1,6 @@
 //! The two clocks: shared time, which is the clock of the store that all replicas ask (Redis `TIME`), and the local
-//! monotonic clock, on which this process waits. They must never be mixed, so each has a type of its own. Wall clocks of
-//! replicas are never compared.
+//! monotonic clock, on which this process waits. They must never be mixed, so each has a type of its own. Wall clocks
+//! of replicas are never compared.
 //!
 //! [`ClockMap`] maps the store's clock to the local one, and notices when the store's clock steps.
 
@@ -16,7 +16,7 @@ pub use clock_map::{ClockMap, ClockStep, Direction, Reading};
 
 /// A point on the clock of the shared store, in microseconds since the Unix epoch.
 ///
-/// It stays below 2^53, so that a Lua number (a double) holds it exactly.
+/// A time that a store keeps is below 2^53, so that a Lua number (a double) holds it exactly.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct StoreTime(u64);
 

@@ -93,7 +93,8 @@ fn after(headers: Headers<'_>, now: SystemTime) -> Option<Duration> {
 }
 
 /// The longest wait among the policies of `RateLimit` that have so much left; `None`: they do not say it. As in
-/// `"default";r=0;t=4` (draft-ietf-httpapi-ratelimit-headers), or `limit=10, remaining=0, reset=4` (its earlier drafts).
+/// `"default";r=0;t=4` (draft-ietf-httpapi-ratelimit-headers), or `limit=10, remaining=0, reset=4` (its earlier
+/// drafts).
 fn rate_limit(headers: Headers<'_>, left: Option<u64>) -> Option<Duration> {
     let policies = quota::policies(headers("ratelimit")?).into_iter();
     let policies = policies.filter(|policy| policy.left == left);

@@ -159,7 +159,8 @@ impl Client {
         given.map_or_else(|| self.edition()[0], |given| given.number)
     }
 
-    /// What a server gives for calls, as soon as it is there, or why there is nothing. `None`: calls need nothing of that.
+    /// What a server gives for calls, as soon as it is there, or why there is nothing. `None`: calls need nothing of
+    /// that.
     async fn given(&self, leave_by: LeaveBy) -> Result<Result<Option<Given>, String>, NotSent> {
         let Some(tokens) = &self.tokens else {
             return Ok(Ok(None));
@@ -170,8 +171,8 @@ impl Client {
         Ok(given.map(Some))
     }
 
-    /// Reads secrets again, or asks for another token, if an answer refused them. Returns whether the token of that call
-    /// is replaced.
+    /// Reads secrets again, or asks for another token, if an answer refused them. Returns whether the token of that
+    /// call is replaced.
     fn answered(&self, received: &Received, given: Option<&Given>) -> bool {
         let (status, ..) = received.parts();
         if let Some(auth) = &self.auth {

@@ -131,8 +131,8 @@ fn wrong() -> NoAnswer {
     NoAnswer::Silent(Silence::Connection, failure)
 }
 
-/// Begins a call on a connection, or waits for one. The error: none came until its slot had passed, or why none will.
-/// Without a reason the call's time is over.
+/// Begins a call on a connection, or waits for one. An error says that no connection came before the slot had passed,
+/// or why none will come. An error without a reason says that the call's timeout has passed.
 async fn begin(
     pool: &Arc<Pool>,
     written: &Written,

@@ -1,8 +1,8 @@
 //! The HTTP downstream: a call is one request over HTTP/1.1 or HTTP/2, on a connection that was opened before its slot.
 //!
-//! Problem: a slot is worth milliseconds, and connections, proxies, tokens and credentials take longer than that and end at
-//! any time. So all of them are made before the slot, a call that would leave too late is stopped, and an answer counts only
-//! if all of it was read.
+//! Problem: a slot is worth milliseconds, and connections, proxies, tokens and credentials take longer than that and
+//! end at any time. So all of them are made before the slot, and a call that would leave too late is stopped. The
+//! status of an answer decides; all of its body must have come only where the configuration judges bodies.
 //!
 //! - `url` and `request` make the request, with templates from `template`;
 //! - `credentials` has what the downstream recognizes its caller by;
@@ -11,7 +11,8 @@
 //! - `answers` says what comes back means;
 //! - `downstream` puts all of it together, and `call` is one call.
 //!
-//! **Public API**: [`HttpDownstream`] implements `ports::downstream::Downstream`. Its settings are `settings::types::Http`.
+//! **Public API**: [`HttpDownstream`] implements `ports::downstream::Downstream`. Its settings are
+//! `settings::types::Http`.
 //!
 //! **May know**: `core`, `ports`, `headers`, values of `settings`, `telemetry`, `template`.
 

@@ -1,7 +1,7 @@
 //! SMPP 3.4 on the wire: the PDUs that a client of a message centre writes and reads, their statuses, and receipts.
 //!
-//! Problem: message centres differ from the specification and from each other, and one PDU that cannot be read must not cost
-//! those behind it.
+//! Problem: message centres differ from the specification and from each other, and one PDU that cannot be read must not
+//! cost those behind it.
 //!
 //! Only what sending needs is here: bind, `submit_sm`, what the centre delivers (`deliver_sm`, `data_sm`),
 //! `enquire_link`, unbind.
@@ -11,15 +11,15 @@
 //!
 //! Section numbers are those of "Short Message Peer to Peer Protocol Specification v3.4", 1999.
 //!
-//! **Public API**: [`frame`] finds the first PDU in what was received; [`Message`], [`Bind`] and [`Receipt`] read a body;
-//! [`Message::write`], [`Bind::write`], [`plain`] and [`response`] write one.
+//! **Public API**: [`frame`] finds the first PDU in what was received; [`Message`], [`Bind`] and [`Receipt`] read a
+//! body; [`Message::write`], [`Bind::write`], [`plain`] and [`response`] write one.
 //!
 //! **May know**: nothing of ours. No I/O, no clock.
 //!
-//! **Why not `rusmpp`**, with which tests read what is written here: its version 0.4 reads fields from all octets that were
-//! received, and not from those of the PDU. A message id without its final zero takes octets of the next PDU; an id of
-//! more than 64 octets, an address of more than 20, or a body where none is due leaves the stream in the middle of a
-//! PDU. Nothing behind that can be read, so each message under way would be called again. It adds nine crates.
+//! **Why not `rusmpp`**, with which tests read what is written here: its version 0.4 reads fields from all octets that
+//! were received, and not from those of the PDU. A message id without its final zero takes octets of the next PDU; an
+//! id of more than 64 octets, an address of more than 20, or a body where none is due leaves the stream in the middle
+//! of a PDU. Nothing behind that can be read, so each message under way would be called again. It adds nine crates.
 
 mod message;
 mod pdu;

@@ -1,5 +1,5 @@
-//! What `submit_sm`, `deliver_sm` and `data_sm` carry: addresses, a text, and optional parameters (TLV) behind the other
-//! fields.
+//! What `submit_sm`, `deliver_sm` and `data_sm` carry: addresses, a text, and optional parameters (TLV) behind the
+//! other fields.
 
 use super::pdu::{Command, Fields, Malformed, Writing, within};
 use super::status::CommandStatus;

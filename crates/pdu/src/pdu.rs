@@ -104,8 +104,8 @@ pub fn plain(command: Command, status: CommandStatus, sequence: u32) -> Vec<u8> 
     Writing::new(command, status, sequence).end()
 }
 
-/// A response to `command`, a bind, `submit_sm`, `deliver_sm` or `data_sm`: its body is one text. One that fails has no body
-/// (section 4.4.2); a response to `deliver_sm` always has one (section 4.6.2).
+/// A response to `command`, a bind, `submit_sm`, `deliver_sm` or `data_sm`: its body is one text. One that fails has no
+/// body (section 4.4.2); a response to `deliver_sm` always has one (section 4.6.2).
 #[must_use]
 pub fn response(command: Command, status: CommandStatus, sequence: u32, text: &str) -> Vec<u8> {
     let mut pdu = Writing::new(command.response(), status, sequence);

@@ -1,13 +1,13 @@
 //! Receipts: what a message centre delivers about a message that was submitted before.
 //!
-//! A receipt is a `deliver_sm` or `data_sm` whose `esm_class` says so (section 5.2.12). Two forms are in use, often both at
-//! once: the optional parameters `receipted_message_id` and `message_state`, and a text of the form of appendix B:
-//! `id:IIII sub:SSS dlvrd:DDD submit date:YYMMDDhhmm done date:YYMMDDhhmm stat:DDDDDDD err:E text:…`, of which every
+//! A receipt is a `deliver_sm` or `data_sm` whose `esm_class` says so (section 5.2.12). Two forms are in use, often
+//! both at once: the optional parameters `receipted_message_id` and `message_state`, and a text of the form of appendix
+//! B: `id:IIII sub:SSS dlvrd:DDD submit date:YYMMDDhhmm done date:YYMMDDhhmm stat:DDDDDDD err:E text:…`, of which every
 //! centre has its own form (`fields`). The parameters have precedence.
 //!
-//! Some centres leave the class at zero: what has the parameter, or a text that begins with a field and has both `id:` and
-//! `stat:`, is a receipt, too. Some write the text in UCS-2 without saying so, or in ASCII although `data_coding` says
-//! UCS-2: of all readings that one is taken in which fields are found.
+//! Some centres leave the class at zero: what has the parameter, or a text that begins with a field and has both `id:`
+//! and `stat:`, is a receipt, too. Some write the text in UCS-2 without saying so, or in ASCII although `data_coding`
+//! says UCS-2: of all readings that one is taken in which fields are found.
 //!
 //! A receipt whose id cannot be read is one all the same ([`Receipt::is_unread`]): its text says more to a person.
 

@@ -68,7 +68,7 @@ pub const NAMES: &[(u32, &str)] = &[
 
 impl CommandStatus {
     pub const OK: Self = Self(0x00);
-    /// It cannot read our PDU.
+    /// `ESME_RINVCMDID`: the centre does not know the command of our PDU.
     pub const INVALID_COMMAND: Self = Self(0x03);
     pub const SYSTEM_ERROR: Self = Self(0x08);
     pub const INVALID_PASSWORD: Self = Self(0x0e);
@@ -146,7 +146,7 @@ impl fmt::Display for CommandStatus {
     }
 }
 
-/// A text is no status.
+/// A text that is neither the name nor the number of a status.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "`{0}` is no status of SMPP; write a name such as \"ESME_RTHROTTLED\" or a number such as \"0x58\" or \"88\""

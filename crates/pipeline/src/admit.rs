@@ -1,10 +1,10 @@
 //! Admit: asks the keyed limits for the messages that the next slots would take.
 //!
-//! The scheduler decides when and for which messages (`Action::Admit`), what the answer means for them, and where
-//! a denied message waits (`core::scheduler::answers`). The decision is made in the store (`core::limits::admission` in Rust,
-//! `lua/admit.lua` in Redis). This file has the questions under way, the metrics and the log lines. All
-//! limits of a message are asked in one call, for many messages at once. A message that leaves memory is
-//! settled here, too: into the wait ladder, or as `on_denied` says.
+//! The scheduler decides when and for which messages (`Action::Admit`), what the answer means for them, and where a
+//! denied message waits (`core::scheduler::answers`). The decision is made in the store (`core::limits::admission` in
+//! Rust, `lua/admit.lua` in Redis). This file has the questions under way, the metrics and the log lines. All limits of
+//! a message are asked in one call, for many messages at once. A message that leaves memory is settled here, too: into
+//! the wait ladder, or as `on_denied` says.
 
 use std::collections::BTreeMap;
 use std::future::pending;

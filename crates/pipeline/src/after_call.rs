@@ -99,7 +99,7 @@ impl AnsweredCall {
         let figures = Figures::read(&self.job, &self.judgement, &self.taken, now, pacer);
         let follows = self.decide(&figures, now, pacer);
         self.measure(&figures.believed(&follows.used), now, pacer);
-        // All of its units are put back: a correction would give some of them back again.
+        // What it took of keys is returned as a whole: a correction would give some of these units back again.
         if !follows.returns_units {
             figures.correct_used(&follows.used);
         }
@@ -223,7 +223,8 @@ fn settle_dead(job: Box<Job>, reason: DeadReason, judgement: Judgement, pacer: &
     job.settle_with(verdict, judgement.answer.as_ref());
 }
 
-/// The message is called again: by another route of its queue that sends, if it may go `other_route_first`, or by this one.
+/// The message is called again: by another route of its queue that sends, if it may go `other_route_first`, or by this
+/// one.
 async fn call_again(
     job: Box<Job>,
     unspent: Permit,

@@ -102,7 +102,7 @@ struct Read {
     times: Times,
     takes: Takes,
     held: Held,
-    /// It may not be sent earlier.
+    /// How long it must wait before it may be sent; zero: it may be sent now.
     wait: Duration,
 }
 

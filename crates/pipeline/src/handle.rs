@@ -42,8 +42,8 @@ pub(super) struct PacerLeftover {
 pub(super) enum ToPacer {
     /// New messages.
     Decoded(Vec<Waiting>),
-    /// A message that was not sent before its slot had passed, or that is called again. It may have units that it did not
-    /// use.
+    /// A message that was not sent before its slot had passed, or that is called again. It may have units that it did
+    /// not use.
     Back(Box<Waiting>),
     /// Calls of ours have ended in their `concurrency` or `once` limits: their keys may be asked for again.
     Freed(Vec<Granted>),

@@ -265,10 +265,14 @@ mod tests {
             tenant: 13,
             ..Share::default()
         };
-        let Verdict::Parked { space, headers } = parked(share, &before, NOW) else {
+        let Verdict::Parked {
+            parked_queue,
+            headers,
+        } = parked(share, &before, NOW)
+        else {
             panic!("it parks");
         };
-        assert_eq!(space, ParkedQueue::of(13));
+        assert_eq!(parked_queue, ParkedQueue::of(13));
         let headers = headers.into_iter();
         message
             .headers

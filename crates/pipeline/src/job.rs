@@ -75,7 +75,8 @@ pub(super) struct Times {
     pub(super) closes: Option<(Mono, StoreTime)>,
 }
 
-/// A message with its request, which waits for a slot and for its limits. It is moved often: what is large is elsewhere.
+/// A message with its request, which waits for a slot and for its limits. It is moved often: what is large is
+/// elsewhere.
 pub(super) struct Waiting {
     pub(super) job: Box<Job>,
     call: Box<dyn Call>,

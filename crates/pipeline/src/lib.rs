@@ -1,8 +1,8 @@
 //! The path of one message, from the queue to its verdict.
 //!
-//! Problem: a message passes many decisions and several servers, each of which may fail at any moment, and it must neither
-//! be lost nor called twice for nothing. So each stage is one file, a message is one value that moves through them, and the
-//! decisions are those of `core`:
+//! Problem: a message passes many decisions and several servers, each of which may fail at any moment, and it must
+//! neither be lost nor called twice for nothing. So each stage is one file, a message is one value that moves through
+//! them, and the decisions are those of `core`:
 //!
 //! ```text
 //! receive -> decode -> (ready) -> admit -> pacer (slot) -> send -> after_call -> ends -> settled
@@ -27,8 +27,8 @@
 //! | `meters` | what is counted |
 //!
 //! The `pacer` is a thread with a runtime of its own for each paced limit, and for each route without one: it waits for
-//! slots and sends, so that neither AMQP traffic nor decoding can delay a slot. The parent of a folder opens with a list
-//! of its modules.
+//! slots and sends, so that neither AMQP traffic nor decoding can delay a slot. The parent of a folder opens with a
+//! list of its modules.
 //!
 //! Messages travel through channels whose content is bounded by the prefetch.
 //!

@@ -1,6 +1,7 @@
 //! What is counted on the path of a message: by route, by limit, by pacer.
 //!
-//! Each of these metrics stands here and nowhere else, with its help text; `docs/monitoring.md` lists them for operators.
+//! Each of these metrics stands here and nowhere else, with its help text; `docs/monitoring.md` lists them for
+//! operators.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -199,7 +200,7 @@ metrics! {
     /// What is measured about the policy of a limit.
     PolicyMeters(limit) {
         version: Gauge = LIMIT_VERSION, "sluiced_limit_version",
-            "The version of the current policy, as this replica knows it: one for each update by a file or an operator.";
+            "How many updates the current policy had, as this replica knows it: by a file, by an operator, or by a replica where the limit follows what is measured.";
         differs: Gauge = LIMIT_DIFFERS, "sluiced_limit_differs",
             "1 while this replica's file differs from the current policy of the limit.";
     }
@@ -211,7 +212,7 @@ metrics! {
         slots_leased: Counter = SLOTS_LEASED, "sluiced_slots_leased_total",
             "Slots that the shared schedule granted to this replica.";
         slots_missed: Counter = SLOTS_MISSED, "sluiced_slots_missed_total",
-            "Slots dropped because this replica was late by more than the headroom.";
+            "Slots that passed unused: too late for the headroom, before the end of a freeze, or of a store whose clock stepped.";
         slot_lateness_seconds: Histogram(LATENESS_BOUNDS) = SLOT_LATENESS, "sluiced_slot_lateness_seconds",
             "How long after its slot a call was started.";
         asks: Counters("result", RESULTS) = LEASE_CALLS, "sluiced_lease_calls_total",
@@ -258,7 +259,7 @@ metrics! {
 }
 
 impl RouteMeters {
-    /// A call ended in `outcome` (`Outcome::label`) by `answer` (`Judgement::answer`).
+    /// A call ended in `outcome` (`Outcome::label`) by `answer` (`Judgement::reply_label`).
     pub fn call(&self, outcome: &'static str, answer: &'static str) {
         self.calls.increment(outcome, 1);
         self.answers.increment(answer, 1);

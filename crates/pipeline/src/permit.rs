@@ -7,9 +7,9 @@
 //! A call that is cut off at the end of its replica's grace may have arrived: nothing is given back then, and
 //! its claims become unknown.
 //!
-//! While the downstream is away because it refuses the credentials, no recipient gets anything. What a probe took of limits
-//! with a key is given back then, as for a call that was not sent. Otherwise the probes of an outage of seconds would use up
-//! what a recipient may get in a day.
+//! While the downstream is away because it refuses the credentials, no recipient gets anything. What a probe took of
+//! limits with a key is given back then, as for a call that was not sent. Otherwise the probes of an outage of seconds
+//! would use up what a recipient may get in a day.
 //!
 //! | module | what it is |
 //! |---|---|
@@ -80,8 +80,8 @@ impl Permit {
         end
     }
 
-    /// The message may have been sent: the units stay spent, and its calls count until it is dropped. Returns the
-    /// units.
+    /// The message may have been sent: its units stay spent, and its calls count until this permit is dropped. Returns
+    /// the units.
     pub(super) fn consume(&mut self) -> Vec<Granted> {
         if let Some(refunder) = &self.refunder {
             refunder.used(&self.granted);
@@ -101,8 +101,8 @@ impl Permit {
         self.granted.extend(taken);
     }
 
-    /// The call has ended: it no longer counts in `concurrency` limits. Its claims last until it is settled. What it did
-    /// not spend is in the permit that is returned.
+    /// The call has ended: it no longer counts in `concurrency` limits. Its claims last until it is settled. What it
+    /// did not spend is in the permit that is returned.
     pub(super) fn end_call(mut self) -> (Claims, Self) {
         let claims = self.granted.extract_if(.., |one| one.is_claim());
         let claims = Claims::new(claims.collect(), self.refunder.clone());

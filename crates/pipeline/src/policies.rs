@@ -84,8 +84,8 @@ pub(super) struct Declares {
 }
 
 impl Declares {
-    /// An operator's pause of a route (`pause_of`), which is kept like that of a limit. No file says anything of it, so
-    /// there is no goodbye when a replica stops.
+    /// An operator's pause of a route (`pause_of`), which is kept like that of a limit. No file has a policy for it, so
+    /// a replica that stops need not report that it leaves.
     pub(super) fn pause(pauses: &Pauses, route: &str) -> Self {
         Self {
             store: Arc::clone(&pauses.store),

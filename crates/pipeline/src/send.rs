@@ -1,7 +1,7 @@
 //! Send: one call from its slot to its answer. Runs on the pacer's own runtime.
 //!
-//! The downstream makes the call and judges the answer (`http::judge`, `smpp::judge`); `after_call` does what follows. A
-//! call that could not be written before its slot had passed did not happen: its message waits for another slot.
+//! The downstream makes the call and judges the answer (`http::answers::judge`, `smpp::judge`); `after_call` does what follows.
+//! A call that could not be written before its slot had passed did not happen: its message waits for another slot.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,15 +23,16 @@ use super::verdict::back;
 
 /// A request with a body beyond this is made on another thread.
 const LARGE: usize = 64 * 1024;
-/// So many calls of one message in a row may miss their slots before others go before it …
+/// So many calls of one message in a row may miss their slots before others go before it.
 const TOO_LATE: u32 = 3;
-/// … for so long.
+/// How long others go before such a message.
 const BEHIND: Backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(10));
 static LATE: LogLimit = LogLimit::new(Duration::from_secs(10));
 
 /// Sends a message whose slot is due and sees it through.
 ///
-/// `under_way` is dropped after the verdict is given, or the message is on its way back: a pacer that stops waits for that.
+/// `under_way` is dropped after the verdict is given, or the message is on its way back: a pacer that stops waits for
+/// that.
 pub(super) async fn perform(
     waiting: Waiting,
     mut slot: Slot,
@@ -136,7 +137,8 @@ pub(super) async fn again(job: Box<Job>, unspent: Permit, pacer: &PacerHandle, a
     }
 }
 
-/// With a fresh request. One could be prepared before; if not now, the message goes back to its queue.
+/// Makes the request of a message again. The first time this worked; if it fails now, the message goes back to its
+/// queue.
 async fn prepared(job: Box<Job>, pacer: &PacerHandle) -> Option<Waiting> {
     match prepare_aside(job).await? {
         Ok(waiting) => Some(waiting),

@@ -118,8 +118,8 @@ pub(super) fn back(history: &History, wait: Duration, now: StoreTime) -> Verdict
     }
 }
 
-/// The verdict of a message that was taken in part and leaves this replica. It would be sent as a whole, which spends an
-/// attempt: after its last one it is a dead letter. `None`: nothing else follows.
+/// The verdict of a message that was taken in part and leaves this replica. It would be sent as a whole, which spends
+/// an attempt: after its last one it is a dead letter. `None`: nothing else follows.
 pub(super) fn leaves_in_parts(
     route: &Route,
     history: &History,
@@ -153,7 +153,7 @@ pub(super) fn parked(share: Share, history: &History, now: StoreTime) -> Verdict
     let mut headers = history.headers();
     headers.push((header::PARKED, time_header(now)));
     Verdict::Parked {
-        space: ParkedQueue::of(share.tenant),
+        parked_queue: ParkedQueue::of(share.tenant),
         headers,
     }
 }

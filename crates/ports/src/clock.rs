@@ -1,8 +1,8 @@
 //! The clock by which calls are decided; and runtimes of one thread with a higher priority, for work that a slot waits
 //! for.
 //!
-//! Timers of connections use tokio's own clock. The wall clock is read only for what others compare: signatures, tokens,
-//! dates.
+//! Timers of connections use tokio's own clock. The wall clock is read only for what others compare: signatures,
+//! tokens, dates.
 //!
 //! On a busy machine a woken thread waits for a processor, often for longer than a slot is valid.
 //! These threads work for microseconds at a time, so they can run at once.
@@ -79,8 +79,8 @@ impl Moment {
 /// The nice value of the thread.
 const URGENT: i32 = -10;
 
-/// Threads for blocking work. Names are resolved elsewhere (`ports::connect`), except for the
-/// subscription in Redis, whose client resolves its host on one of these.
+/// Threads for blocking work, such as large requests and signatures. Names are looked up on threads of their own
+/// (`ports::connect`).
 const BLOCKING: usize = 2;
 
 /// A runtime of one thread. It runs the task first that was woken last.

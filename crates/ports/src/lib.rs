@@ -14,8 +14,8 @@
 //! | [`store::PolicyStore`] | the current policy of a limit, replaced only if nothing came first |
 //! | [`downstream::Downstream`] | a call that is prepared before its slot, and leaves by its [`downstream::LeaveBy`] or not at all |
 //!
-//! Beside the traits is what several backends share: [`clock`], [`lock`], [`connect`] (names looked up, secrets), [`dial`] (TLS,
-//! credentials, why no connection came about), [`marks`].
+//! Beside the traits is what several backends share: [`clock`], [`lock`], [`connect`] (names looked up, secrets),
+//! [`dial`] (TLS, credentials, why no connection came about), [`marks`].
 //!
 //! **May know**: `core`, and `pdu` (receipts and statuses of SMPP).
 

@@ -182,13 +182,14 @@ pub trait LimitStore: Send + Sync + fmt::Debug {
     /// after a while.
     fn notices(&self) -> broadcast::Receiver<Notice>;
 
-    /// Decides on candidates, in their order: an earlier one takes what a later one then lacks. Stops
-    /// once it has granted `wanted`. At most [`BATCH_MAX`](sluiced_core::scheduler::BATCH_MAX) at a time; none: only the time is asked for.
+    /// Decides on candidates, in their order: an earlier one takes what a later one then lacks. Stops once it has
+    /// granted `wanted`. At most [`BATCH_MAX`](sluiced_core::scheduler::BATCH_MAX) at a time; none: only the time is
+    /// asked for.
     fn admit<'a>(&'a self, candidates: &'a [Candidate], wanted: u64) -> StoreFuture<'a, Decisions>;
 
-    /// Takes back units that certainly were not used, where the kind can do so exactly, and ends calls and claims, with a
-    /// `Notice::Freed` to replicas that wait for them. Returns how many of the refunds it took. Units may
-    /// be released once, and not again after an error: the first try may have counted.
+    /// Takes back units that certainly were not used, where the kind can do so exactly, and ends calls and claims, with
+    /// a `Notice::Freed` to replicas that wait for them. Returns how many of the refunds it took. Units may be released
+    /// once, and not again after an error: the first try may have counted.
     fn release<'a>(&'a self, granted: &'a [Granted]) -> StoreFuture<'a, usize>;
 
     /// The messages of these claims were accepted: their keys are done. Doing it twice is harmless.

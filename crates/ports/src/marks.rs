@@ -2,7 +2,7 @@
 //!
 //! Problem: a message that waits at the broker carries its history in headers, and a publisher can write any header. So
 //! replicas sign what they write, under a key that only they have. They share it in the store, because a copy comes
-//! back to any of them. What is signed is decided where the copies are made (`amqp::rabbit::marks`).
+//! back to any of them. What is signed is decided where the copies are made (`amqp::rabbit::messages::marks`).
 
 use std::fmt;
 use std::sync::Arc;

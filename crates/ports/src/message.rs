@@ -8,7 +8,7 @@ use serde::Serialize;
 /// The headers that sluiced itself writes on messages that wait or that are dead.
 ///
 /// Headers of the broker (such as `x-death`) are removed and never read: only these count. Those that decide something
-/// count only if a replica has signed them (`amqp::rabbit::marks`).
+/// count only if a replica has signed them (`amqp::rabbit::messages::marks`).
 pub mod header {
     /// How many calls were made and failed (an integer). A denial never changes it.
     pub const ATTEMPTS: &str = "x-sluiced-attempts";
@@ -67,7 +67,7 @@ pub mod header {
     pub const QUEUE: &str = "x-sluiced-queue";
     /// Of a result: how many results it comes from, this one included. Absent on messages of publishers.
     pub const HOPS: &str = "x-sluiced-hops";
-    /// Why its properties cannot be read. The next three have the originals.
+    /// Why its properties cannot be read. The headers `RAW_PROPERTIES` and `RAW_DELIVERY` have the originals.
     pub const UNREADABLE: &str = "x-sluiced-unreadable";
     /// The secret of the process that found that out, as long as the message is in that process.
     pub const FOUND_BY: &str = "x-sluiced-found-by";

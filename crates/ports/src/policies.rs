@@ -1,6 +1,6 @@
-//! How the policy of a limit is changed in a store: it is read or known, `core::policy` decides, and the store replaces it unless
-//! another update came first. Then all of that is done again with what is there now. What the store grants between the
-//! two calls, it grants under the old policy. So the times of the new one are those of the second call.
+//! How the policy of a limit is changed in a store: it is read or known, `core::policy` decides, and the store replaces
+//! it unless another update came first. Then all of that is done again with what is there now. What the store grants
+//! between the two calls, it grants under the old policy. So the times of the new one are those of the second call.
 
 use std::time::Duration;
 
@@ -14,8 +14,8 @@ use sluiced_core::time::StoreTime;
 /// Another update came first each time: so many replicas and commands do not change a limit in the same moment.
 const TRIES: u32 = 64;
 
-/// The name under which a store keeps an operator's pause of a route: as the pause of a limit without a policy. No limit
-/// has a colon in its name.
+/// The name under which a store keeps an operator's pause of a route: as the pause of a limit without a policy. No
+/// limit has a colon in its name.
 #[must_use]
 pub fn pause_of(route: &str) -> String {
     format!(":route.{route}")
@@ -97,8 +97,8 @@ impl<'a> PolicyOf<'a> {
         Ok(updates.and_then(|updates| updated(updates, replaced)))
     }
 
-    /// Sets a policy that was made from one that is known as the store keeps it, without reading it again. `None`: there was
-    /// another update since.
+    /// Sets a policy that was made from one that is known as the store keeps it, without reading it again. `None`:
+    /// there was another update since.
     ///
     /// # Errors
     /// When the store does not answer, or refuses.
@@ -167,8 +167,8 @@ impl<'a> PolicyOf<'a> {
         Ok(resumed.and_then(|(updated, was)| Some((updated?, was))))
     }
 
-    /// Changes the policy as `decide` says, and with `thaw` ends the freezes of its rows. Returns what `decide` returned
-    /// last, and what was replaced; `None`: there was nothing to change.
+    /// Changes the policy as `decide` says, and with `thaw` ends the freezes of its rows. Returns what `decide`
+    /// returned last, and what was replaced; `None`: there was nothing to change.
     async fn update<T>(
         self,
         read: Option<(StoreTime, Option<LimitPolicy>)>,

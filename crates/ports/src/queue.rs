@@ -37,10 +37,10 @@ pub enum Verdict {
         headers: HeaderPatch,
     },
     /// Into a parked queue, to make room for those behind it: publish, confirm, then ack. It is
-    /// delivered again like any other, within the prefetch of its space.
+    /// delivered again like any other, within the prefetch of its parked queue.
     Parked {
-        /// The space of its tenant.
-        space: ParkedQueue,
+        /// The parked queue of its tenant.
+        parked_queue: ParkedQueue,
         /// Headers to set on the way; others are kept.
         headers: HeaderPatch,
     },

@@ -60,8 +60,8 @@ pub enum Notice {
     Breaker { route: Arc<str> },
     /// An operator opened a keyed limit that waited because the store lost its state.
     Opened { limit: Arc<str> },
-    /// Calls of a `concurrency` limit ended, and this replica, which waits for it, may ask for so many
-    /// units.
+    /// Calls of a `concurrency` limit or claims of a `once` limit ended. This replica waits for that, and may ask for
+    /// so many units.
     Freed {
         limit: Arc<str>,
         key: LimitKey,
@@ -158,9 +158,9 @@ pub const BEAT: Duration = Duration::from_secs(5);
 pub const SILENT: Duration = Duration::from_secs(6);
 /// For how long it is shown after its last report.
 pub const SHOWN: Duration = Duration::from_secs(60);
-/// The use of a limit is kept by intervals of this length, a bar for each …
+/// The use of a limit is kept by intervals of this length, a bar for each.
 pub const BAR: Duration = Duration::from_secs(10);
-/// … and so many of them: ten minutes.
+/// So many bars are kept: ten minutes.
 pub const BARS: usize = 60;
 /// A store keeps two bars more: the one that grows, and the one before until all have reported it.
 pub const PLACES: usize = BARS + 2;
@@ -212,7 +212,7 @@ impl FleetReports {
 /// notice or an answer.
 pub const PRESENCE: Duration = Duration::from_secs(8);
 
-/// A completed update by an operator.
+/// A completed update of a policy: its version, and how many updates there were.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Updated {
     pub version: PolicyVersion,
@@ -266,12 +266,13 @@ pub enum Family {
     Keyed,
 }
 
-/// The store of policies. It keeps them and decides nothing (`ports::policies` changes them). Every call ends within the
-/// store's own timeout.
+/// The store of policies. It keeps them and decides nothing (`ports::policies` changes them). Every call ends within
+/// the store's own timeout.
 pub trait PolicyStore: Send + Sync + fmt::Debug {
     /// A replica with this policy in its file is there, and knows that version of the current policy
-    /// ([`PolicyVersion::NONE`]: none). Returns the current policy, and how many replicas have this file. If the version
-    /// shows that the store has lost its state, none has, until each replica had the time to say that it is there.
+    /// ([`PolicyVersion::NONE`]: none). Returns the current policy, and how many replicas have this file. If the
+    /// version shows that the store lost its state, that number is 0 until each replica had time to say that it is
+    /// there.
     fn declare_presence<'a>(
         &'a self,
         family: Family,

@@ -1,9 +1,9 @@
 //! Answers as a named provider does, from data (`doubles/*.toml`).
 //!
-//! Problem: a test provider that answers as our code would like it proves nothing about the one that is called in the end.
-//! So a double says what its documentation says: which calls it refuses for what they hold, what it counts and how it
-//! refuses what is too much, what an accepted call gets back, and what a repeat means. The words of the answers are the
-//! provider's, with their source in the same file.
+//! Problem: a test provider that answers as our code would like it proves nothing about the one that is called in the
+//! end. So a double says what its documentation says: which calls it refuses for what they hold, what it counts and how
+//! it refuses what is too much, what an accepted call gets back, and what a repeat means. The words of the answers are
+//! the provider's, with their source in the same file.
 //!
 //! `data` is the form of these files. A call is looked at in this order: the path; the answers, of which the first one
 //! whose condition holds is given; a repeat of an accepted call, where the provider knows repeats; the limits, of which
@@ -40,7 +40,7 @@ struct State {
     tallies: HashMap<(usize, String), Tally>,
     /// Calls at a time, by limit and key.
     under_way: HashMap<(usize, String), u32>,
-    /// The answers to accepted calls, by what makes them one.
+    /// The answers to accepted calls, by the key by which the provider recognizes a repeat.
     repeats: HashMap<String, (StatusCode, HeaderMap, Bytes)>,
     /// How many calls each limit still refuses although it has room.
     refuses: Vec<u32>,

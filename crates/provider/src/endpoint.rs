@@ -45,9 +45,9 @@ struct Answering {
     script: Script,
     /// The calls that were let through, where the limit is enforced.
     passed: Tally,
-    /// How many receipts were sent over SMPP …
+    /// How many receipts were sent over SMPP.
     receipts: u32,
-    /// … and the answers to them.
+    /// The answers to receipts: sequence number and status.
     receipted: Vec<(u32, u32)>,
     /// The segments that were taken of messages of which others were not.
     segments: HashMap<Box<str>, BTreeSet<u8>>,

@@ -1,7 +1,7 @@
 //! The provider's HTTP side: stamps calls, answers according to its behaviour and its script, and takes
 //! questions on three reserved paths (`/report`, `/control`, `/reset`).
 //!
-//! Everything else is a call. Its stamp is the kernel's (`stamp`): the arrival of the bytes that completed the
+//! Everything else is a call. Its stamp is the kernel's (`connection`): the arrival of the bytes that completed the
 //! request's head.
 
 use std::error::Error;

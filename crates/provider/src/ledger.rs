@@ -17,10 +17,10 @@ use super::{Live, Report};
 
 /// Beyond so many calls only the windows are judged; ids and gaps are no longer kept.
 const MAX_CALLS: usize = 20_000_000;
-/// How long an arrival may be overtaken by earlier ones that are read later …
+/// A window is judged only so long after its end: calls that arrived in it may be read later than others.
 const SETTLE: Duration = Duration::from_millis(500);
-/// … by a thread that is not late itself: so many of its rounds must have begun since. A waiting
-/// connection takes several of them, to be accepted, polled and read.
+/// The reading thread must have begun so many rounds since: it may be late itself. A new connection takes several
+/// rounds, to be accepted, polled and read.
 const ROUNDS: usize = 10;
 /// So many ids and times are named in a report; the counts are always whole.
 const MAX_NAMED: usize = 10;
@@ -87,7 +87,7 @@ pub(super) struct Entry {
     pub(super) accepted: bool,
 }
 
-/// See the module.
+/// All calls of a run, and what is judged of them.
 #[derive(Debug)]
 pub(super) struct Ledger {
     clock: sluiced_ports::clock::Clock,

@@ -1,9 +1,9 @@
 //! A stand-in for the rate-limited service downstream, which judges its callers.
 //!
-//! Problem: whether a fleet keeps a limit can be decided only where the calls arrive. This provider stamps
-//! every request as soon as its head has been read from the socket, on a thread of its own that does nothing
-//! else, and reports afterwards how full the worst sliding window was, which calls came too early, and which
-//! messages were lost or taken twice. Like most real providers it answers 202 to everything; it can also
+//! Problem: whether a fleet keeps a limit can be decided only where the calls arrive. This provider takes the kernel's
+//! stamp of each request's arrival (`connection`), and answers on a thread of its own. It reports afterwards how full
+//! the worst sliding window was, which calls came too early, and which messages were lost or taken twice. Like most
+//! real providers it answers 202 to everything; it can also
 //! enforce its limit, be slow, fail, or hang. It speaks TLS if a test needs that, and causes the faults of
 //! the way to it ([`ConnectionFaults`]): there is nothing between it and its callers. A connection that begins with an
 //! octet of zero speaks SMPP, at the same address (`smpp`). It can answer as a named provider does ([`Double`]).
@@ -64,8 +64,8 @@ pub enum ProviderError {
 pub struct Report {
     /// All calls that arrived.
     pub calls: u64,
-    /// Those among them whose connection had ended when they were read, because their replica was killed:
-    /// it is not known when they came, and no window counts them.
+    /// Calls without a time of arrival: their connection ended before they were read (their replica was killed), or one
+    /// read had several messages of SMPP. No window counts them.
     pub undated: u64,
     /// Calls whose message the provider took (2xx, unless scripted otherwise).
     pub accepted: u64,
@@ -101,7 +101,7 @@ pub struct Report {
     pub key_worst: u64,
     /// Calls that came too early for the limit of their key.
     pub key_over: u64,
-    /// When the first few of them came, counted from the first arrival.
+    /// When the first few calls of `over` came, in microseconds from the first arrival.
     pub over_at_us: Vec<u64>,
     /// The share of the limit in use from the first call to the last.
     pub used: Option<f64>,
@@ -111,9 +111,9 @@ pub struct Report {
     pub last_us: Option<u64>,
     /// From the first arrival to the last.
     pub duration_us: u64,
-    /// Distances of neighbouring calls.
+    /// The median time between neighbouring calls, in microseconds.
     pub gap_p50_us: Option<u64>,
-    /// Their 99th percentile.
+    /// The 99th percentile of that time, in microseconds.
     pub gap_p99_us: Option<u64>,
     /// There were more calls than are kept: ids and gaps are from the first ones.
     pub truncated: bool,

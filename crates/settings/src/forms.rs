@@ -116,7 +116,7 @@ fn prefix(text: &str) -> Result<(), String> {
     )
 }
 
-/// It is a column of tables, and a word of log lines.
+/// The name of a replica, which stands in columns of tables and in log lines.
 fn instance(text: &str) -> Result<(), String> {
     check(
         (1..=64).contains(&text.len()) && text.chars().all(|c| c.is_ascii_graphic()),

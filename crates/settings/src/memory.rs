@@ -1,9 +1,9 @@
 //! How much memory the keys of a limit take in Redis, as far as the configuration says.
 //!
-//! Problem: Redis keeps a state for each key for as long as it counts, an accepted key of a `once` limit for its
-//! `ttl`. At a high rate these are millions of keys, and a Redis that is full refuses writes: then nothing
-//! passes. How many messages a second make keys is known where each route and all callers of the limit have a paced limit, too.
-//! The true number is smaller where keys repeat.
+//! Problem: Redis keeps a state for each key for as long as it counts, an accepted key of a `once` limit for its `ttl`.
+//! At a high rate these are millions of keys, and a Redis that is full refuses writes: then nothing passes. How many
+//! messages a second make keys is known where each route and all callers of the limit have a paced limit, too. The true
+//! number is smaller where keys repeat.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -7,9 +7,9 @@
 //! `adaptive` set, and `until=` is when the policy ends (`core::policy::ends`). How a message is counted
 //! (`key`, `cost`) is not part of it and needs a restart.
 //!
-//! `max_cost` and `reserve` of a paced limit need a restart, too, and are in the line all the same: they are how its row is
-//! divided, and replicas that divide it in two ways would send more than it allows. So a replica takes no slots under a
-//! line whose words differ from its file ([`PolicyTextError::Fixed`]).
+//! `max_cost` and `reserve` of a paced limit need a restart, too, and are in the line all the same: they are how its
+//! row is divided, and replicas that divide it in two ways would send more than it allows. So a replica takes no slots
+//! under a line whose words differ from its file ([`PolicyTextError::Fixed`]).
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -5,8 +5,8 @@
 //! (`$CREDENTIALS_DIRECTORY`). One line break at the end of a file does not count. Files are read
 //! at each call, so the next connection uses a changed secret.
 //!
-//! Secrets that templates name (the table `[secrets]`) are files only. Where a command needs no secrets, or shows what a
-//! call would send, each of them is [`HIDDEN`], and its file is not read.
+//! Secrets that templates name (the table `[secrets]`) are files only. Where a command needs no secrets, or shows what
+//! a call would send, each of them is [`HIDDEN`], and its file is not read.
 //!
 //! A test of a configuration needs no secrets, but shows where they go: there they are made up
 //! ([`Secrets::are_made_up`]), and no file is read.

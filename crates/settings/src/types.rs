@@ -65,7 +65,7 @@ table! {
         /// minute while calls are made, and at once when the downstream answers 401 or 403.
         secrets: BTreeMap<String, PathBuf> = Named { of: &TEXT, example: "infobip = \"credential:infobip\"" }, Default {};
         /// A limit, shared by every replica and every route that names it. Any number of them,
-        /// with names of letters, digits, `_`, `-` and `.`. Six kinds; a route may have one of the kind paced and
+        /// with names of letters, digits, `_`, `-` and `.`. Seven kinds; a route may have one of the kind paced and
         /// any of the others.
         ///
         /// cost, key and fair_by are templates over the message. They know body (parsed as JSON), headers,
@@ -91,7 +91,7 @@ static ROUTE: Shape = Section(Route::KEYS);
 static CALLERS: Shape = Section(Callers::KEYS);
 
 table! {
-    /// Given to the routes before these are read: nothing is left here.
+    /// Keys for every route and downstream. They are moved there before these fields are read, so the fields stay empty.
     #[derive(Clone, Debug, Deserialize)]
     pub struct Defaults {
         /// Any keys of a route: every route has them unless it writes its own. Tables are merged key by key; any other

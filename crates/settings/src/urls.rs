@@ -1,9 +1,9 @@
 //! The user and the password in the URL of a server.
 //!
-//! Problem: a password is made by a generator, and copied into a URL as it is. A `/`, `?` or `#` in it ends the address,
-//! so that its first part would be a host or a port and the rest a path, which a log may show; what clients make of a
-//! second `@` or of a `%` differs. So each of these must be written as RFC 3986 wants it, and the error says how, without
-//! any part of the URL.
+//! Problem: a password is made by a generator, and copied into a URL as it is. A `/`, `?` or `#` in it ends the
+//! address, so that its first part would be a host or a port and the rest a path, which a log may show; what clients
+//! make of a second `@` or of a `%` differs. So each of these must be written as RFC 3986 wants it, and the error says
+//! how, without any part of the URL.
 
 /// Checks that nothing in a URL can be a user or a password that was not encoded.
 ///

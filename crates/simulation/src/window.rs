@@ -1,4 +1,4 @@
-//! Judges afterwards whether calls kept a rate, by their times of arrival.
+//! Judges by the times of arrival whether calls kept a rate.
 //!
 //! Problem: a fixed window can let twice the limit through at its edge. So the judge looks at every
 //! half-open sliding window `[t, t + W)`. A window is fullest when it begins at a call, so only the

@@ -13,7 +13,7 @@ use sluiced_pdu::{Address, Command, Message, Receipt, tag};
 use sluiced_ports::downstream::{Arrival, Arrived, Inbound, Segment};
 use sluiced_template::sms::{self, Encoding};
 
-/// Reads what came. `confirmed` is told once it is safe.
+/// Reads a PDU that the centre delivered. `confirmed` hears whether its content is stored.
 pub(super) fn arrived(command: Command, body: &[u8], confirmed: oneshot::Sender<bool>) -> Arrival {
     let read = match command {
         Command::DATA_SM => Message::read_data(body),

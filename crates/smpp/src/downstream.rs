@@ -6,9 +6,9 @@
 //! were accepted and others were not, the judgement has the [`Rest`]: the next call sends only that, with the same
 //! reference.
 //!
-//! **Is a repeat a duplicate?** Not if no connection was bound, none had room, or it was too late:
-//! nothing was written then. In every other case without an answer the centre may have the message. An answer that
-//! cannot be used is none: acceptance is only a `submit_sm_resp` whose status means that. Its message id may be missing.
+//! **Is a repeat a duplicate?** Not if no connection was bound, none had room, or it was too late: nothing was written
+//! then. In every other case without an answer the centre may have the message. An answer that cannot be used is none:
+//! acceptance is only a `submit_sm_resp` whose status means that. Its message id may be missing.
 
 use std::fmt;
 use std::pin::pin;
@@ -68,9 +68,8 @@ struct SmppCall {
 }
 
 impl SmppDownstream {
-    /// Compiles the templates and reads the certificates. Opens no connection. `keeps_answers`: the answer is
-    /// part of each judgement. `arrivals`: where goes what the centre
-    /// delivers; `None`: it stays there.
+    /// Compiles the templates and reads the certificates. Opens no connection. `keeps_answers`: the answer is part of
+    /// each judgement. `arrivals` takes what the centre delivers; `None`: the centre keeps it.
     ///
     /// # Errors
     /// When a key of the configuration cannot be used.
@@ -312,7 +311,7 @@ impl Client {
         Ok(self.judged(rest, outstanding.answers(deadline).await))
     }
 
-    /// Nothing was written, or it is not known how much.
+    /// The judgement of a call of which nothing was written, or of which it is not known how much was written.
     fn silent(&self, rest: Rest, why: String, maybe_delivered: bool) -> Judgement {
         let taken = rest.taken.iter().flatten().count();
         Judgement {

@@ -50,8 +50,8 @@ enum End {
     Bound(Duration),
 }
 
-/// What failed in a row, each kind by itself: a centre that is back after an outage may refuse the first binds, and they
-/// must not wait for as long as if it had refused all the time.
+/// What failed in a row, each kind by itself: a centre that is back after an outage may refuse the first binds, and
+/// they must not wait for as long as if it had refused all the time.
 #[derive(Debug, Default)]
 struct Tries {
     unreached: u32,
@@ -108,7 +108,7 @@ pub(super) struct Links {
     /// How many binds succeeded or failed.
     tried: watch::Sender<usize>,
     is_started: AtomicBool,
-    /// Where goes what the centre delivers; `None`: it stays there.
+    /// Takes what the centre delivers; `None`: the centre keeps it.
     arrivals: Option<mpsc::Sender<Arrival>>,
     /// The tasks of the binds.
     tasks: TaskTracker,
@@ -166,7 +166,8 @@ impl Links {
         Err(format!("{standing} of {binds} binds: {why}"))
     }
 
-    /// Writes a message on the connection with the fewest calls under way. An error says why there is none.
+    /// Writes a message on the connection with the fewest `submit_sm` without an answer. The error says why no
+    /// connection is open.
     pub(super) fn write(&self, pdus: &mut [Vec<u8>], leave_by: LeaveBy) -> Result<Written, String> {
         let sessions = lock(&self.sessions);
         let open = sessions

@@ -8,9 +8,9 @@
 //! Only a `submit_sm_resp` or a `generic_nack` answers a `submit_sm`. A response to another command is none, even if it
 //! has the number of a message: that message then has no answer.
 //!
-//! What the centre delivers (`delivery`) is answered once it is safe. Where it cannot be taken now, it stays with the centre
-//! (`ESME_RX_T_APPN`), which delivers it again, or to another client. It is never refused because of what it says: a
-//! centre delivers in order, and the receipts behind a refused delivery would not come.
+//! What the centre delivers (`delivery`) is answered once it is safe. Where it cannot be taken now, it stays with the
+//! centre (`ESME_RX_T_APPN`), which delivers it again, or to another client. It is never refused because of what it
+//! says: a centre delivers in order, and the receipts behind a refused delivery would not come.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -63,7 +63,7 @@ pub(super) enum Written {
     Broken,
 }
 
-/// See the module.
+/// A bound connection, and its PDUs that have no answer yet.
 pub(super) struct Session {
     window: usize,
     /// Notified when there may be room again, in any session of the downstream.
@@ -103,7 +103,7 @@ impl Session {
         }
     }
 
-    /// How many calls are without an answer; `None`: it takes no more.
+    /// How many `submit_sm` are without an answer. `None`: the session takes no new call.
     pub(super) fn load(&self) -> Option<usize> {
         let state = lock(&self.state);
         state.is_open.then_some(state.waiting.len())

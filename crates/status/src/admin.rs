@@ -6,7 +6,8 @@
 //! timeouts for headers and connections. It listens only on the configured address, and answers only to names
 //! that no web page can have (`host`).
 //!
-//! The limits of `tower` count requests, and would let 33 silent connections keep a probe out; these count connections.
+//! The limits of `tower` count requests, so clients that connect and send nothing would keep a probe out. Here
+//! connections count.
 
 mod host;
 

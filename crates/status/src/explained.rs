@@ -100,7 +100,8 @@ impl Fleet {
     }
 }
 
-/// How long after `now` of a limit (as [`Limits`](crate::Limits) has it) its time called `name` is; `None`: it has none.
+/// How long after `now` of a limit (as [`Limits`](crate::Limits) has it) its time called `name` is; `None`: it has
+/// none.
 #[must_use]
 pub fn time_left(limit: &Value, name: &str) -> Option<Duration> {
     let time = |name: &str| limit[name].as_str()?.parse::<Timestamp>().ok();
@@ -108,8 +109,8 @@ pub fn time_left(limit: &Value, name: &str) -> Option<Duration> {
     Some(Duration::try_from(left).unwrap_or_default())
 }
 
-/// What messages of a route wait for at one of its limits, or at the route itself: a pause, or a freeze if none of them is
-/// paced.
+/// What messages of a route wait for at one of its limits, or at the route itself: a pause, or a freeze if none of them
+/// is paced.
 fn waited_for(waits: &[LimitWait], route: &str, limits: &[String]) -> Option<String> {
     waits.iter().find_map(|wait| {
         if wait.limit.strip_prefix(ROUTE) == Some(route) {

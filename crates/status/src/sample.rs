@@ -1,7 +1,7 @@
 //! The state of a replica, from its metrics, its health and its log.
 //!
-//! Problem: `/metrics` has totals, but an operator needs the last seconds and minutes. So the totals of an
-//! earlier sample are remembered: the difference, divided by the time since, is a rate. Metrics are known by their exported
+//! Problem: `/metrics` has totals, but an operator needs the last seconds and minutes. So the totals of an earlier
+//! sample are remembered: the difference, divided by the time since, is a rate. Metrics are known by their exported
 //! names, as alerts and dashboards know them; a test compares these names with the metrics that there are.
 
 use std::collections::BTreeMap;

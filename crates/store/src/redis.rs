@@ -1,11 +1,10 @@
 //! Limits in Redis, shared by every replica, and what an error of Redis means.
 //!
-//! The pipeline uses `store`: it has paced limits, breakers and status, `limits` adds keyed limits and
-//! `policies` the policies. All of them call `scripts` through `connection`, which leads to the one `server`,
-//! the primary that `sentinels` name, or the node of a `cluster` that serves the `hash_slots` of the keys. How a
-//! connection is opened is in `access` and `stream`; what is needed of a server, in `needs` and `info`; what `check`
-//! adds, in `probe`; notices of the replicas to each other, in `notices`; the keys under which replicas sign headers, in
-//! `marks`.
+//! The pipeline uses `store`: it has paced limits, breakers and status, `limits` adds keyed limits and `policies` the
+//! policies. All of them call `scripts` through `connection`, which leads to the one `server`, the primary that
+//! `sentinels` name, or the node of a `cluster` that serves the `hash_slots` of the keys. How a connection is opened is
+//! in `access` and `stream`; what is needed of a server, in `needs` and `info`; what `check` adds, in `probe`; notices
+//! of the replicas to each other, in `notices`; the keys under which replicas sign headers, in `marks`.
 
 mod access;
 mod address;
@@ -123,7 +122,7 @@ const PASSING: [&str; 8] = [
 /// Sorts an error.
 fn fault(error: &RedisError) -> Fault {
     match error.kind() {
-        // A former master after a failover: the new one has the same name.
+        // This server was the primary before a failover: another connection to the same name leads to the new one.
         ErrorKind::Server(ServerErrorKind::ReadOnly) => Fault::Broken,
         ErrorKind::Server(ServerErrorKind::Moved) => Fault::Moved,
         ErrorKind::Io | ErrorKind::Parse => Fault::Broken,

@@ -1,11 +1,12 @@
 //! Output for operators: metrics, logs, and the messages to the service manager.
 //!
-//! Problem: metrics and log lines that each crate writes in its own way drift apart, and one label with an id in it grows
-//! without bound. So how a metric is declared and a line is written stands here, and is known by every crate that does
-//! I/O for messages, by `pipeline` and by `status`. A crate declares the metrics that it counts, in its `meters.rs`; the
-//! daemon's `wire/metrics.rs` puts the lists together.
+//! Problem: metrics and log lines that each crate writes in its own way drift apart, and one label with an id in it
+//! grows without bound. So how a metric is declared and a line is written stands here, and is known by every crate that
+//! does I/O for messages, by `pipeline` and by `status`. A crate declares the metrics that it counts, in its
+//! `meters.rs`; the daemon's `wire/metrics.rs` puts the lists together.
 //!
-//! **Public API**: [`metric`] for numbers, `health` for readiness, `LogLimit` for lines that repeat, `traces` for spans.
+//! **Public API**: [`metric`] for numbers, `health` for readiness, `LogLimit` for lines that repeat, `traces` for
+//! spans.
 //!
 //! **May know**: `core`, `ports`.
 

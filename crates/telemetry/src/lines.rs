@@ -5,8 +5,8 @@
 //! channel to a thread of their own. While that is full, lines are dropped and counted: late log lines may
 //! be lost, late calls may not.
 //!
-//! Not `tracing-appender`: for sixty of these lines it adds nine crates, its lost lines are neither logged nor a metric, and
-//! it writes to stdout when the end of the process finds stderr blocked.
+//! Not `tracing-appender`: it would save sixty lines here and add nine crates, its lost lines are neither logged nor a
+//! metric, and it writes to stdout when the end of the process finds stderr blocked.
 //!
 //! systemd's journal treats each line of a service as information unless the line begins with its priority,
 //! such as `<4>` (sd-daemon(3)). Without it `journalctl -p warning` shows nothing. So where the journal reads

@@ -3,10 +3,10 @@
 //! Some libraries log messages and secrets at low levels. The operator's filter cannot turn that
 //! on: each target has a ceiling.
 //!
-//! **Events that repeat** ([`LogLimit`]). When a downstream fails 400 times a second, 400 log lines a second hide everything
-//! else and fill the disk. So an event that can repeat is logged at most once per interval, with
-//! the number of those in between; the metrics count every one. A fault that lasts is logged when
-//! it begins, when its text changes, and then once per interval.
+//! **Events that repeat** ([`LogLimit`]). When a downstream fails 400 times a second, 400 log lines a second hide
+//! everything else and fill the disk. So an event that can repeat is logged at most once per interval, with the number
+//! of those in between; the metrics count every one. A fault that lasts is logged when it begins, when its text
+//! changes, and then once per interval.
 //!
 //! **The last lines** ([`recent`]). During an incident the log of each replica is somewhere else. So the last
 //! warnings and errors are kept in memory, a few of them, and shown on the status page beside the numbers.

@@ -19,7 +19,7 @@ crate::metrics! {
 
     + others {
         LIMIT_WAITS = (MetricKind::Gauge, &["limit", "what"], WAITS), "sluiced_limit_waits_until_time_seconds",
-            "Until when messages wait for a limit, in Unix time, as this replica knows it: because of a freeze, a debt (units that calls used beyond their costs), the downstream's own quota of a key, or a loss of the store's state. 0 or a time that is over: they do not. A wait of less than 5 s is not shown.";
+            "Until when messages wait for a limit, in Unix time, as this replica knows it: because of a pause, a freeze, a debt (units that calls used beyond their costs), the downstream's own quota of a key, or a loss of the store's state. 0 or a time that is over: they do not. A wait of less than 5 s is not shown.";
         LOG_LINES_DROPPED = (MetricKind::Counter, &[], &[]), "sluiced_log_lines_dropped_total",
             "Log lines that were dropped because stderr did not take them.";
         BUILD_INFO = (MetricKind::Gauge, &["version"], &[]), "sluiced_build_info",

@@ -1,12 +1,12 @@
 //! What a metric is, and the handles that count.
 //!
-//! Problem: names that are written anywhere drift apart, a label with an id in it grows without bound, looking up a metric
-//! by its labels costs a hash and an allocation for each message, and a series that first appears with its first event
-//! breaks `rate()` and alerts. So a crate declares what it counts with [`metrics!`](crate::metrics) and nowhere else:
-//! name, help, labels. It makes structs of handles, one for each route, limit or connection, at the start. That registers
-//! every value of every label, at zero; later counting is one atomic addition. The values of labels come from the
-//! configuration (`route`, `limit`) or from a fixed list (`outcome`, `verdict`). A key, a phone number or a message id is
-//! never a label.
+//! Problem: names that are written anywhere drift apart, a label with an id in it grows without bound, looking up a
+//! metric by its labels costs a hash and an allocation for each message, and a series that first appears with its first
+//! event breaks `rate()` and alerts. So a crate declares what it counts with [`metrics!`](crate::metrics) and nowhere
+//! else: name, help, labels. It makes structs of handles, one for each route, limit or connection, at the start. That
+//! registers every value of every label, at zero; later counting is one atomic addition. The values of labels come from
+//! the configuration (`route`, `limit`) or from a fixed list (`outcome`, `verdict`). A key, a phone number or a message
+//! id is never a label.
 //!
 //! Make handles after [`install`](crate::install); before it they count nothing.
 

@@ -1,8 +1,8 @@
 //! The values of all metrics, for this process itself.
 //!
-//! Problem: the recorder of Prometheus makes one text of everything and offers nothing else, but a replica shows its own
-//! figures to the others and on its page. So what a meter is told goes to that recorder, and to a value beside it that
-//! can be read.
+//! Problem: the recorder of Prometheus makes one text of everything and offers nothing else, but a replica shows its
+//! own figures to the others and on its page. So what a meter is told goes to that recorder, and to a value beside it
+//! that can be read.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};

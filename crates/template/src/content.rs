@@ -5,8 +5,8 @@
 //! `amqp-1.0`), in UTF-16. Each wrapping is undone, from the outside to the inside, and no
 //! more than `max_body` is made of a message: a few bytes can become gigabytes.
 //!
-//! Names lie: Celery's `application/x-gzip` is zlib, and Spring writes `gzip:UTF-8`. So the first bytes decide between gzip,
-//! zlib and zip, which no JSON begins with; a name is needed only for what has no mark of its own.
+//! Names lie: Celery's `application/x-gzip` is zlib, and Spring writes `gzip:UTF-8`. So the first bytes decide between
+//! gzip, zlib and zip, which no JSON begins with; a name is needed only for what has no mark of its own.
 //!
 //! A body that is something else is named in the reason of its dead letter (`looks_like`).
 
@@ -35,8 +35,8 @@ pub(crate) fn read(message: &Message, most: u64) -> Result<Cow<'_, [u8]>, Undeco
     Ok(readable(body))
 }
 
-/// The body as it is passed on, and the name of its coding in HTTP. Sections of AMQP are taken off, because only brokers know
-/// them.
+/// The body as it is passed on, and the name of its coding in HTTP. Sections of AMQP are taken off, because only
+/// brokers know them.
 ///
 /// # Errors
 /// When the sections cannot be read.
@@ -56,7 +56,7 @@ pub fn passed(message: &Message) -> Result<(Cow<'_, [u8]>, Option<&'static str>)
         // Of several only the outer one shows what it is.
         _ => None,
     };
-    // It was undone on the way, and its name stayed.
+    // A client or a proxy undid the coding and left its name on the message.
     let coding = coding.filter(|_| !is_json(&body));
     Ok((body, coding))
 }
@@ -130,7 +130,7 @@ fn expanded<'a>(
             _ if is_zip(&body) => ("zip", unzip(&body, most)),
             Some("deflate") => ("deflate", inflate(&body, most)),
             Some("br" | "brotli") => ("br", unbrotli(&body, most)),
-            // It was undone on the way, and its name stayed.
+            // A client or a proxy undid the coding and left its name on the message.
             Some(_) if is_json(&body) => continue,
             Some(name @ ("gzip" | "gz" | "zlib" | "zip")) => {
                 return Err(format!("is no {name}, as its publisher says"));

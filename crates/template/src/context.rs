@@ -67,7 +67,8 @@ impl Templates {
         Ok(Context(Value::from(values)))
     }
 
-    /// The body of a message. Once it was called, templates about the answer take the last of two members.
+    /// The body of a message. Two members with one name are an error before the call. After the call the last one
+    /// counts.
     fn body_of(&self, message: &Message, facts: Facts<'_>) -> Result<Value, Undecodable> {
         let body = content::read(message, facts.max_body)?;
         let read = match self.about {

@@ -53,12 +53,12 @@ pub enum WrongTemplate {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{key}: {wrong}")]
 pub struct WrongLabel {
-    /// `limits.NAME.key`, `limits.NAME.cost`, `fair_by`, `priority` or `timezone`.
+    /// The key of the configuration, such as `limits.NAME.cost`, `fair_by` or `routes.NAME.downstream.throttles`.
     pub key: String,
     pub wrong: WrongTemplate,
 }
 
-/// For the operator that wrote the template.
+/// Turns an error of minijinja into a fault that an operator can read.
 pub(super) fn unreadable(error: &Error) -> WrongTemplate {
     let detail = error.detail();
     WrongTemplate::Syntax {
@@ -126,7 +126,7 @@ pub fn says_none(source: &str) -> bool {
 fn code_in(source: &str) -> Vec<String> {
     let mut code = Vec::new();
     let mut rest = source;
-    // With `{% raw %}` a tag need not be one.
+    // A template with the word `raw` gives nothing: between `{% raw %}` and its end a tag is text.
     while let Some(start) = super::first_tag(rest).filter(|_| !source.contains("raw")) {
         let (open, tag) = rest[start..].split_at(2);
         rest = match open {

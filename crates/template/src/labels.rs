@@ -61,7 +61,7 @@ pub struct LimitTemplates {
     segments: Option<Segments>,
 }
 
-/// The templates of what a route may have for all its messages, or each message for itself.
+/// The templates of `priority` and `timezone`, where messages have their own. `None`: the whole route has one, or none.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct OwnRules<'a> {
     pub priority: Option<&'a str>,
@@ -246,7 +246,7 @@ impl LimitTemplates {
     /// # Errors
     /// When a limit cannot count it: a field is missing, a cost is no whole number from 1 or is more than can
     /// ever be granted, a key of a `once` limit would differ after each delivery, or no limit counts it at
-    /// all; or when it is not known by which clock it may be sent. The route's `on_invalid` decides what happens to the message.
+    /// all; or when its time zone cannot be read. The route's `on_invalid` decides what happens to the message.
     pub fn of(&self, message: &Message, facts: Facts<'_>) -> Result<LimitInputs, Undecodable> {
         let context = self.templates.context(message, facts)?;
         let charges = self.limits.iter();

@@ -1,15 +1,14 @@
 //! Text made from a message: minijinja templates, compiled once.
 //!
-//! Problem: messages are as others wrote them, and a call, a key or a cost that is made of them must be right or not be made
-//! at all.
+//! Problem: messages are as others wrote them, and a call, a key or a cost that is made of them must be right or not be
+//! made at all.
 //!
-//! A template can use `body` (the message's body as JSON), `headers`, `properties`, `routing_key`,
-//! `exchange`, `message_id`, `route` and `attempt`; one about a call that was made also `answer`, with
-//! `status`, `headers` and `body`; those of signatures what `sent` lists; those of a call `secret`, with the names of the
-//! table `[secrets]` (`secret`). Only variables that some template
-//! names are looked up, and the body is parsed only if some template names `body`. So a message that is not
-//! JSON is no problem if no template uses its fields. `message_id` is the publisher's, otherwise the one that
-//! the pipeline made for the message.
+//! A template can use `body` (the message's body as JSON), `headers`, `properties`, `routing_key`, `exchange`,
+//! `message_id`, `route` and `attempt`. Templates about a call that was made also have `answer`, with `status`,
+//! `headers` and `body`. Templates of a call have `secret`, with the names of the table `[secrets]` (`secret`).
+//! Templates of a signature have what `sent` lists. Only variables that some template names are looked up, and the body
+//! is parsed only if some template names `body`. So a message that is not JSON is no problem if no template uses its
+//! fields. `message_id` is the publisher's, otherwise the one that the pipeline made for the message.
 //!
 //! A missing field is an error and never an empty text: a call with a gap in it is worse than a dead letter.
 //! A printed `null` is an error, too. In an `if` a missing field is false, except where a limit would count
@@ -26,8 +25,8 @@
 //! A body in which an object has two members with one name is refused, because the downstream may read the
 //! other one (`json`).
 //!
-//! **Public API**: `Templates` compiles and renders; `LimitTemplates` makes keys and costs of a message; `content` undoes what is
-//! around a body; `sms` cuts texts into segments.
+//! **Public API**: `Templates` compiles and renders; `LimitTemplates` makes keys and costs of a message; `content`
+//! undoes what is around a body; `sms` cuts texts into segments.
 //!
 //! **May know**: `core`, `headers`, `ports`.
 

@@ -1,10 +1,11 @@
 //! Secrets in templates of a call: `{{ secret.NAME }}`, where the table `[secrets]` has NAME.
 //!
-//! Problem: providers take keys in URLs, headers of any name and bodies, and a key that stands in the configuration is read
-//! by all who may read that. So a template names the secret, and its value is added when the call is made.
+//! Problem: providers take keys in URLs, headers of any name and bodies, and a key that stands in the configuration is
+//! read by every user and program that may read the file. So a template names the secret, and its value is added when
+//! the call is made.
 //!
-//! A secret is always named in full: what takes `secret` as a whole could print all of them, and nobody could say before
-//! which ones a route needs.
+//! A secret is always named in full: what takes `secret` as a whole could print all of them, and it would not be known
+//! before a call which secrets a route needs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;

@@ -84,7 +84,8 @@ fn places(character: char, encoding: Encoding) -> u32 {
     }
 }
 
-/// How texts are written and cut into segments. The one place that decides it, for what is counted and for what is sent.
+/// How texts are written and cut into segments. The one place that decides it, for what is counted and for what is
+/// sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cutting {
     /// `None`: the GSM alphabet if all of a text can be written in it, else UCS-2.
@@ -172,8 +173,8 @@ fn parts(
     })
 }
 
-/// A part as it is sent: the GSM alphabet with one character an octet, as SMPP usually carries it, Latin 1, or UCS-2 with
-/// the high octet first.
+/// A part as it is sent: the GSM alphabet with one character an octet, as SMPP usually carries it, Latin 1, or UCS-2
+/// with the high octet first.
 #[must_use]
 pub fn octets(part: &str, encoding: Encoding) -> Vec<u8> {
     match encoding {

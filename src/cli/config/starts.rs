@@ -1,7 +1,8 @@
-//! First configurations: by the kind of what is called, and by the provider. Each comes with tests of it (`sluiced test`).
+//! First configurations: by the kind of what is called, and by the provider. Each comes with tests of it (`sluiced
+//! test`).
 //!
-//! They are files of `config/`, and compiled in. Those of providers have the numbers of their documentation, each with its
-//! source; doubles that answer as it says prove them (`tests/it/catalogue.rs`).
+//! They are files of `config/`, and compiled in. Those of providers have the numbers of their documentation, each with
+//! its source; doubles that answer as it says prove them (`tests/it/catalogue.rs`).
 
 use clap::ValueEnum;
 

@@ -16,8 +16,8 @@ use sluiced_ports::downstream;
 use sluiced_ports::message::{HeaderValue, Message, header};
 use sluiced_template::{Template, Templates, is_template};
 
-/// A dead letter, by the headers that sluiced wrote on it. Each is absent on one that came otherwise. Programs get all
-/// of this.
+/// A dead letter, by the headers that sluiced wrote on it. A field is absent if something else put the message into the
+/// queue. JSON has all fields.
 #[derive(Debug, Serialize)]
 pub(super) struct LetterFacts<'a> {
     /// Its publisher's, or the one that was made for it.

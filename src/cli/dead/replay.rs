@@ -27,11 +27,12 @@ use sluiced_ports::message::Message;
 /// With a pace, the letters of this much time go together.
 const TOGETHER: Duration = Duration::from_millis(100);
 
-/// So many letters are put in order together …
+/// At most so many letters are put in order together.
 const ORDERED: usize = 10_000;
-/// … with bodies of so many bytes; one that is larger is alone …
+/// At most so many bytes of bodies are put in order together; a larger letter is alone.
 const ORDERED_BYTES: usize = 64 * 1024 * 1024;
-/// … and no more than go in this time at the pace: a broker may close a channel that keeps letters for longer.
+/// At most what goes in this time at the pace is put in order together: a broker may close a channel that keeps letters
+/// for longer.
 const ORDERED_TIME: Duration = Duration::from_secs(600);
 
 /// The arguments of `sluiced dead replay`.

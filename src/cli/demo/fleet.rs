@@ -114,7 +114,7 @@ impl Run<'_> {
     /// daemon after the other, if that is asked for, and replaces it at once. Returns how many were killed.
     async fn finished(&self, fleet: &mut [Replica]) -> Result<u64, Refusal> {
         let mut watch = Watch::new(self.args, &self.provider);
-        // The first victim has had its time to come up.
+        // The first kill comes after one interval, when the daemon is up.
         let every = self.args.kill_every;
         let mut kills = every.map(|every| interval_at(Instant::now() + every, every));
         let mut killed = 0;

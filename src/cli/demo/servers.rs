@@ -21,7 +21,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// So many publishes wait for their confirm at a time.
 const UNCONFIRMED: usize = 500;
 
-/// What a server makes of it. It is named in an error.
+/// Waits for `work` for at most `length`. An error names the server.
 async fn within<T, E: Display>(
     server: &str,
     length: Duration,
@@ -168,7 +168,7 @@ impl Broker {
     }
 }
 
-/// The bound for removing keys; the others have a TTL.
+/// How long removing the keys of the demo may take. Keys that are left then end by their TTL.
 const CLEANING: Duration = Duration::from_secs(10);
 
 /// A connection to Redis.

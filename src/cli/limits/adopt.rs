@@ -1,7 +1,7 @@
 //! `sluiced limits adopt NAME`: the file of this configuration counts at once.
 //!
-//! A changed file counts once more than half of the replicas have it (`core::policy`). An operator that does not want to
-//! wait for the rollout says so here. This sets the values of the file, as `sluiced limits set` does: replicas that
+//! A changed file counts once more than half of the replicas have it (`core::policy`). An operator that does not want
+//! to wait for the rollout says so here. This sets the values of the file, as `sluiced limits set` does: replicas that
 //! still have the old file change nothing back, and once most have the new one, it counts as a file.
 
 use std::io::Write;

@@ -134,7 +134,8 @@ fn queue_of(
     }
 }
 
-/// Until when a keyed limit grants nothing because its state was lost, or may be, if so (`wire::lost`).
+/// Until when a keyed limit grants nothing because its state was lost or may have been lost, and which of the two it
+/// is. `None`: neither (`wire::lost`).
 pub(super) async fn lost(
     opened: &OpenLimits,
     name: &str,

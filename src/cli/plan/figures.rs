@@ -32,8 +32,8 @@ pub(super) struct Figures {
     /// A message may wait for so long without counting as backlog.
     pub(super) grace: u64,
     pub(super) most: (usize, u64),
-    /// When messages passed without waiting again, after the last that waited for longer than that; `None`:
-    /// none passed.
+    /// When messages passed without waiting again after the last one that waited for longer than `grace`, in
+    /// microseconds. `None`: no called message waited for so long.
     pub(super) gone_at: Option<u64>,
     /// Messages that waited at half of the time.
     pub(super) at_half: usize,

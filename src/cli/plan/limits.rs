@@ -48,7 +48,7 @@ pub(super) struct LimitFigures {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct DearWaits {
     pub(super) cost: u32,
-    /// The longest wait of either.
+    /// The longest wait of messages with this cost, in microseconds.
     pub(super) wait: u64,
     pub(super) others: u64,
 }

@@ -127,7 +127,7 @@ pub(super) struct Count {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Answered {
-    /// Each of a test has another name.
+    /// Unique among the answers of the test.
     pub(super) name: Spanned<String>,
     /// Of HTTP.
     pub(super) status: Option<u16>,

@@ -1,7 +1,8 @@
-//! A turn of a limit that routes share: `sluiced throttle --limit NAME` asks the callers' socket of the configuration, as
-//! any program would, and waits until the turn has come.
+//! A turn of a limit that routes share: `sluiced throttle --limit NAME` asks the callers' socket of the configuration,
+//! as any program would, and waits until the turn has come.
 //!
-//! So a script goes the same way as all other calls: with its priority, in its order, and not while the limit is paused.
+//! So a script goes the same way as all other calls: with its priority, in its order, and not while the limit is
+//! paused.
 
 use std::io;
 use std::path::Path;
@@ -25,7 +26,7 @@ use sluiced_settings::Loaded;
 use sluiced_settings::sockets::ListenOn;
 use sluiced_settings::types::{Callers, Limit};
 
-/// How long a script waits that says nothing else, unless the longest wait is shorter.
+/// The wait without `--wait`, unless the longest wait of the listener is shorter.
 const WAIT: Duration = Duration::from_secs(10);
 /// Longer than the wait, for the answer itself.
 const SLACK: Duration = Duration::from_secs(5);
@@ -78,7 +79,8 @@ pub(super) fn callers<'a>(
         let mut others = callers.limits.iter().filter(|name| **name != *limit);
         callers.limits.iter().any(|name| name == limit) && !others.any(is_keyed)
     };
-    // A shell takes a while to begin a call. TLS is not asked from here.
+    // Prefers a listener without a token, then the longest `use_within`, because a shell takes a while to begin a call.
+    // This command does not speak TLS.
     let all = settings.callers.iter().filter(|(_, callers)| fits(callers));
     let found = all.max_by_key(|(_, callers)| {
         let is_open = callers.token_file.is_none();

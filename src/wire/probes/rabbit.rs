@@ -127,8 +127,9 @@ async fn look(
     }
 }
 
-/// What would happen to the first waiting message; an error, if it would be a dead letter. It goes back at once. A quorum queue counts that as a
-/// return, as with `sluiced try --peek`; a replica copies the message before there are too many.
+/// What would happen to the first waiting message; an error if it would be a dead letter. The message is given back at
+/// once. A quorum queue counts that as a return, as with `sluiced try --peek`; before there are too many returns, a
+/// replica copies the message.
 async fn first_message(
     options: &RabbitOptions,
     route: &RouteOptions,
@@ -157,8 +158,8 @@ async fn first_message(
     }
 }
 
-/// The first message that is ready in a queue. It stays there. One that was returned often goes to the end as a copy, before
-/// the broker drops it.
+/// Reads the first ready message of a queue and gives it back. A message that was returned often is put at the end of
+/// the queue as a copy, before the broker would drop it.
 async fn peek(options: &RabbitOptions, queue: &str) -> Result<Option<Message>, RabbitError> {
     let Some(mut letters) = Letters::open(options, queue).await? else {
         return Ok(None);

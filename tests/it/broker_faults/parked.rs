@@ -15,23 +15,26 @@ use super::bench::Bench;
 use super::*;
 
 /// Parks those that come, and returns when they are parked.
-async fn park(bench: &mut Bench, count: usize, space: ParkedQueue) {
+async fn park(bench: &mut Bench, count: usize, parked_queue: ParkedQueue) {
     for delivery in bench.take(count).await {
         let headers = Vec::new();
-        assert!(delivery.settle(Verdict::Parked { space, headers }));
+        assert!(delivery.settle(Verdict::Parked {
+            parked_queue,
+            headers
+        }));
     }
     let parked = || bench.events.settled_as("parked") == count as u64;
     eventually(BOUND, "they are parked", parked).await;
 }
 
-fn parked_queue(queue: &str, space: ParkedQueue) -> String {
-    format!("{queue}.parked.{}", space.label())
+fn name_of(queue: &str, parked_queue: ParkedQueue) -> String {
+    format!("{queue}.parked.{}", parked_queue.label())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_stands_parked_survives_the_broker_and_the_end_of_parking() {
     let (_turn, server) = turn().await;
-    let space = ParkedQueue::of(5);
+    let parked_queue = ParkedQueue::of(5);
     let broker = Broker::connect(&server.url()).await;
     let mut benches = Vec::new();
     let mut held = Vec::new();
@@ -40,7 +43,7 @@ async fn what_stands_parked_survives_the_broker_and_the_end_of_parking() {
         broker.declare(&queue, name(queue_type)).await;
         broker.publish(&queue, messages(1..=40)).await;
         let mut bench = Bench::start_on(options(server), queue_type, queue, true);
-        park(&mut bench, 40, space).await;
+        park(&mut bench, 40, parked_queue).await;
         // Some are out when the broker dies, and come again.
         held.extend(bench.take(5).await);
         benches.push((queue_type, bench));
@@ -63,7 +66,7 @@ async fn what_stands_parked_survives_the_broker_and_the_end_of_parking() {
         // first of these queues was deleted.
         let queue = bench.queue;
         broker
-            .delete(&parked_queue(&queue, ParkedQueue::of(0)))
+            .delete(&name_of(&queue, ParkedQueue::of(0)))
             .await;
         let mut bench = Bench::start_on(options(server), queue_type, queue.clone(), false);
         // Acknowledgements that the broker had not written down are lost with it: some come twice.
@@ -72,7 +75,7 @@ async fn what_stands_parked_survives_the_broker_and_the_end_of_parking() {
         assert_eq!(bench.subscription.parked(), None, "nothing more is parked");
         // A quorum queue counts the one before until it has heard of its end.
         eventually_async(BOUND, "it has one consumer", || async {
-            let left = broker.counts(&parked_queue(&queue, space)).await;
+            let left = broker.counts(&name_of(&queue, parked_queue)).await;
             left.is_some_and(|(_, consumers)| consumers == 1)
         })
         .await;
@@ -131,7 +134,7 @@ async fn what_is_parked_later_is_found_by_a_replica_that_does_not_park() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_parked_queue_that_is_deleted_is_made_again() {
     let server = shared();
-    let space = ParkedQueue::of(2);
+    let parked_queue = ParkedQueue::of(2);
     let broker = Broker::connect(&server.url()).await;
     let queue = format!("q-{}", uuid::Uuid::new_v4());
     broker.declare(&queue, "classic").await;
@@ -142,7 +145,7 @@ async fn a_parked_queue_that_is_deleted_is_made_again() {
         bench.subscription.parked() == Some(0)
     })
     .await;
-    let parked = parked_queue(&queue, space);
+    let parked = name_of(&queue, parked_queue);
     broker.delete(&parked).await;
     eventually_async(BOUND, "it is there again, and consumed", || async {
         let counts = broker.counts(&parked).await;
@@ -150,7 +153,7 @@ async fn a_parked_queue_that_is_deleted_is_made_again() {
     })
     .await;
     broker.publish(&queue, messages(1..=3)).await;
-    park(&mut bench, 3, space).await;
+    park(&mut bench, 3, parked_queue).await;
     done(&mut bench, &mut BTreeSet::new(), 3).await;
     assert!(!held.is_stale(), "all in one session");
     assert!(held.settle(Verdict::Done));
@@ -161,10 +164,10 @@ async fn a_parked_queue_that_is_deleted_is_made_again() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_empty_parked_queue_can_be_deleted_at_any_time() {
     let server = shared();
-    let space = ParkedQueue::of(3);
+    let parked_queue = ParkedQueue::of(3);
     let broker = Broker::connect(&server.url()).await;
     let queue = format!("q-{}", uuid::Uuid::new_v4());
-    let parked = parked_queue(&queue, space);
+    let parked = name_of(&queue, parked_queue);
     broker.declare(&queue, "classic").await;
     broker.declare(&parked, "classic").await;
     broker.publish(&queue, messages([0])).await;

@@ -376,7 +376,8 @@ async fn a_certificate_that_is_its_own_authority_works_everywhere() {
     daemon.stop(&[crate::support::daemon::NEW_SCHEDULE]).await;
 }
 
-/// RabbitMQ 4.2.6 and 4.3.0: a user without the right to configure a queue may not look for it. It is used all the same.
+/// RabbitMQ 4.2.6 and 4.3.0: a user without the right to configure a queue may not look for it. It is used all the
+/// same.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_broker_that_asks_for_a_right_to_look_works() {
     let rabbit = Rabbit::shared();

@@ -10,7 +10,8 @@ fn checked(rabbit: String) -> (Check, TcpListener) {
     (check, downstream)
 }
 
-/// The queues that a route needs beside its work queue, if its own waits are short: a message may be set aside for a minute.
+/// The queues that a route needs beside its work queue, if its own waits are short: a message may be set aside for a
+/// minute.
 fn ours() -> Vec<String> {
     let waits = (0..7).map(|step| format!("sms.wait.{}s", 1 << step));
     waits.chain(["sms.dead".to_owned()]).collect()

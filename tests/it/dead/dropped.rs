@@ -44,8 +44,8 @@ async fn only_what_is_meant_is_dropped_and_only_with_a_yes() {
     assert_eq!(left, (2..=10).collect::<Vec<_>>());
 }
 
-/// The operator is asked on a terminal and takes some time. Meanwhile another command drops some of the letters that were
-/// counted, and others come.
+/// The operator is asked on a terminal and takes some time. Meanwhile another command drops some of the letters that
+/// were counted, and others come.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn letters_that_came_while_the_operator_was_asked_are_not_dropped() {
     let name = "dead-asked";

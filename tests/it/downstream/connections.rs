@@ -322,7 +322,8 @@ async fn a_far_server_that_closes_after_each_answer_gets_calls_in_time() {
     assert!(lasting <= 25, "too late: {late:?}");
 }
 
-/// The host is from the message, 300 ms away: its connection is opened when the message comes, and its second slot is used.
+/// The host is from the message, 300 ms away: its connection is opened when the message comes, and its second slot is
+/// used.
 #[tokio::test]
 async fn a_far_host_from_a_message_is_called_at_a_later_slot() {
     let authority = Authority::new();

@@ -61,8 +61,8 @@ async fn one_is_refused(day: &mut Day, status: u16, marketing: usize) {
     day.is_well().await;
 }
 
-/// (2): an operator purges the dead letters of the wrong template. Returns how many there were. Before any command reads
-/// them: for a minute after that, a replica takes what is missing for read.
+/// (2): an operator purges the dead letters of the wrong template. Returns how many there were. Before any command
+/// reads them: for a minute after that, a replica takes what is missing for read.
 async fn the_dead_letters_are_purged(day: &mut Day) -> u32 {
     let dead = format!("{MARKETING}.dead");
     let letters = day.ready_in(&dead).await;
@@ -298,8 +298,8 @@ async fn a_wait_queue_is_deleted(day: &mut Day) -> Vec<String> {
     ids
 }
 
-/// (11): a replica is killed with calls under way. The journal names each message that was called again, and `find` what
-/// is known of it.
+/// (11): a replica is killed with calls under way. The journal names each message that was called again, and `find`
+/// what is known of it.
 async fn a_replica_is_killed(day: &mut Day) {
     day.swap("killed", |text| text).await;
     day.provider()

@@ -249,8 +249,8 @@ async fn one_file_of_two_waits_until_both_have_it_or_an_operator_adopts_it() {
     amended.finish().await;
 }
 
-/// A rollout that gives the limit a reserve: the new replica takes no slots of the row that the old one divides otherwise,
-/// and all of them once that has gone. `set`: an operator has set the rate before.
+/// A rollout that gives the limit a reserve: the new replica takes no slots of the row that the old one divides
+/// otherwise, and all of them once that has gone. `set`: an operator has set the rate before.
 async fn divided_anew(name: &'static str, set: bool) {
     const MESSAGES: u64 = 400;
     let limit = "kind = \"paced\"\nrate = \"100/1s\"";

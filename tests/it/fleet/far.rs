@@ -1,7 +1,7 @@
 //! Redis some milliseconds away: the fleet still makes its calls, each limit holds, and nothing is lost.
 //!
-//! Asserted is that all messages arrive, no window of any limit over, and none twice; the share of the limit is printed. The
-//! simulation asserts the shares (`crates/simulation/src/measured/distance.rs`).
+//! Asserted is that all messages arrive, no window of any limit over, and none twice; the share of the limit is
+//! printed. The simulation asserts the shares (`crates/simulation/src/measured/distance.rs`).
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -23,9 +23,9 @@ use crate::support::wait::eventually;
 const SECOND: Duration = Duration::from_secs(1);
 /// The prefetch of a replica: so many calls may be unknown to the broker.
 const HELD: usize = 100;
-/// Which copy for a wait queue a message is. The time alone does not say it: a message whose time has not come waits once
-/// more, with the same time. If its replica dies then, both the copy and its original come. So the number, under which
-/// the copy was published, counts too.
+/// Which copy for a wait queue a message is. The time alone does not say it: a message whose time has not come waits
+/// once more, with the same time. If its replica dies then, both the copy and its original come. So the number, under
+/// which the copy was published, counts too.
 const COPY: &str = "{{ headers['x-sluiced-not-before'] | default('none') }}/\
                     {{ headers['x-sluiced-copy'] | default('none') }}";
 /// What replicas may log here.
@@ -287,8 +287,8 @@ async fn killed_in_flow(name: &str, limit: &str) -> Mortal {
     fleet
 }
 
-/// Nothing excuses a repeat here: each message is called at most once. If its replica died, it is a dead letter with the
-/// reason unknown.
+/// Nothing excuses a repeat here: each message is called at most once. If its replica died, it is a dead letter with
+/// the reason unknown.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn called_once_and_never_twice_whatever_dies() {
     let name = "killed-once";

@@ -1,8 +1,8 @@
 //! The recipe "Passwords and marketing of one exchange, complete" with its numbers: one-time passwords come while
 //! three replicas have 20,000 marketing messages to send, some of them to recipients where it is night.
 //!
-//! How long a password waits is counted in marketing messages that are called between the broker's confirm and its call:
-//! that depends little on how fast the machine is. At the account's rate, two seconds are twice the rate.
+//! How long a password waits is counted in marketing messages that are called between the broker's confirm and its
+//! call: that depends little on how fast the machine is. At the account's rate, two seconds are twice the rate.
 
 use std::time::Duration;
 

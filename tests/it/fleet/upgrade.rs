@@ -23,8 +23,8 @@ const UPGRADE: &[&str] = &[
     "the downstream refused calls though the limit was kept",
     "the downstream is away",
 ];
-/// Twenty recipients share what the provider allows, so messages of each go through wait queues, and come back to either
-/// version.
+/// Twenty recipients share what the provider allows, so messages of each go through wait queues, and come back to
+/// either version.
 const RECIPIENT: &str = "[limits.recipient]\nkind = \"gcra\"\nrate = \"9/1s\"\nburst = 4\n\
                          headroom = \"100ms\"\nkey = \"{{ body.to }}\"\n";
 

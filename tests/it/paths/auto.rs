@@ -82,8 +82,8 @@ async fn a_headroom_follows_what_the_replicas_measure() {
     }
 }
 
-/// Redis is 25 ms away in each direction: the permits of a keyed limit have run out when they arrive, until its headroom,
-/// which nobody wrote, follows the round trip.
+/// Redis is 25 ms away in each direction: the permits of a keyed limit have run out when they arrive, until its
+/// headroom, which nobody wrote, follows the round trip.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_keyed_limit_follows_the_way_to_redis_by_default() {
     let name = "auto-far";
@@ -109,9 +109,9 @@ async fn a_keyed_limit_follows_the_way_to_redis_by_default() {
         .await;
 }
 
-/// A proxy on this host ends the connections, and the way behind it varies by 20 ms in each direction: handshakes do not
-/// see that, and the provider refuses what comes too early. The headroom rises to what its answers show, and then no call
-/// is refused.
+/// A proxy on this host ends the connections, and the way behind it varies by 20 ms in each direction: handshakes do
+/// not see that, and the provider refuses what comes too early. The headroom rises to what its answers show, and then
+/// no call is refused.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_way_that_handshakes_do_not_see_is_shown_by_refusals_and_answers() {
     let name = "auto-unseen";

@@ -97,8 +97,8 @@ fn instance(metadata: &MetadataServer) -> String {
     ))
 }
 
-/// Credentials of an instance last for six seconds, so they are replaced several times: never too late, without a call that
-/// is refused or waits, and by one session of metadata for both routes.
+/// Credentials of an instance last for six seconds, so they are replaced several times: never too late, without a call
+/// that is refused or waits, and by one session of metadata for both routes.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn credentials_of_an_instance_are_renewed_before_they_end() {
     let (one, other) = ("aws-instance", "aws-instance-other");
@@ -136,8 +136,8 @@ async fn credentials_of_an_instance_are_renewed_before_they_end() {
     assert_eq!(asked.len(), 3 * metadata.made(), "each is asked for once");
 }
 
-/// An instance gets its role late, and its credentials end before their time: they are replaced once, and no message dies,
-/// although each has one attempt.
+/// An instance gets its role late, and its credentials end before their time: they are replaced once, and no message
+/// dies, although each has one attempt.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn credentials_that_end_early_are_replaced_and_cost_no_attempt() {
     let name = "aws-early";

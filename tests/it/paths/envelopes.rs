@@ -1,7 +1,7 @@
 //! Messages as libraries and brokers write them: each is sent, or its dead letter says what it is.
 //!
-//! Those of Celery 5.7.0 and Dramatiq 2.2.1 were taken from these programs, the others from the documentation and sources
-//! of theirs. `docs/migration.md` has a row for each.
+//! Those of Celery 5.7.0 and Dramatiq 2.2.1 were taken from these programs, the others from the documentation and
+//! sources of theirs. `docs/migration.md` has a row for each.
 
 use lapin::BasicProperties;
 use lapin::types::{AMQPValue, FieldTable};

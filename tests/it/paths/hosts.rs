@@ -15,8 +15,8 @@ fn to(number: u64, url: &str) -> (Vec<u8>, BasicProperties) {
     (body.to_string().into_bytes(), BasicProperties::default())
 }
 
-/// Two hosts are called, each within its own limit. A host that is away, one that refuses for ten minutes, one that is not
-/// allowed, and a name that leads to this machine stop no other: the route stays ready, and nothing is frozen.
+/// Two hosts are called, each within its own limit. A host that is away, one that refuses for ten minutes, one that is
+/// not allowed, and a name that leads to this machine stop no other: the route stays ready, and nothing is frozen.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn messages_are_called_where_they_may_lead_and_no_host_stops_another() {
     let name = "hosts";

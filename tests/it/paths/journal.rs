@@ -203,7 +203,8 @@ async fn without_it_no_message_is_logged_and_debug_is_readable() {
     );
 }
 
-/// The question of `docs/operating.md` that begins with these words, over these logs. Returns what it says, line by line.
+/// The question of `docs/operating.md` that begins with these words, over these logs. Returns what it says, line by
+/// line.
 pub(crate) fn asked(question: &str, logs: &[String]) -> Vec<Value> {
     let guide = include_str!("../../../docs/operating.md");
     let mut lines = guide.lines();

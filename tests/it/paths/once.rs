@@ -259,7 +259,8 @@ async fn a_call_without_an_answer_is_repeated_where_that_is_allowed() {
     eventually(LONG, "it is called again", || downstream.count() == 2).await;
     let admin = daemon.admin().await;
     eventually(LONG, "all is settled", || done(&[admin], name) == 2.0).await;
-    // On a busy machine an answer takes longer than the short lease of a test: then the claim is unknown, and called again.
+    // On a busy machine an answer takes longer than the short lease of a test: then the claim is unknown, and called
+    // again.
     let lost = ["a call under way is not counted any more"];
     daemon.stop(&[KNOWN, &lost].concat()).await;
     assert_eq!(times(&downstream), BTreeMap::from([(1, 2)]));

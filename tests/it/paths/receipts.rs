@@ -139,8 +139,8 @@ async fn a_receipt_that_is_not_safe_stays_with_the_centre() {
     );
 }
 
-/// What a centre sends by itself: a message from a phone, a receipt as `data_sm`, in UCS-2 and without the class, one that
-/// cannot be read, and one behind them. Sequence numbers are those of the answers.
+/// What a centre sends by itself: a message from a phone, a receipt as `data_sm`, in UCS-2 and without the class, one
+/// that cannot be read, and one behind them. Sequence numbers are those of the answers.
 fn deliveries() -> Vec<Vec<u8>> {
     let from_phone = |sms: Sms| Sms {
         source: address("4915112345678"),

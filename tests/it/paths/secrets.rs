@@ -1,4 +1,5 @@
-//! A key of an API in a URL, a header and a body: it comes from a file, changes while messages wait, and is shown nowhere.
+//! A key of an API in a URL, a header and a body: it comes from a file, changes while messages wait, and is shown
+//! nowhere.
 
 use std::io::Write as _;
 use std::process::Stdio;

@@ -146,8 +146,8 @@ async fn only_the_refused_segment_is_sent_again() {
     assert!(calls.iter().all(|call| call["attempt"] == 1), "{calls:?}");
 }
 
-/// If its replica stops, the message goes through a wait queue and is sent as a whole: that is an attempt, and after the
-/// last one it is dead.
+/// If its replica stops, the message goes through a wait queue and is sent as a whole: that is an attempt, and after
+/// the last one it is dead.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_message_that_leaves_after_a_part_was_taken_spends_an_attempt() {
     let centre =

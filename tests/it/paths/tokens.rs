@@ -36,8 +36,8 @@ fn by_ten(mut config: Config) -> Config {
     config
 }
 
-/// Each token is good for three seconds, so it is replaced several times, and never too late: no call is refused, and no
-/// call waits for a token.
+/// Each token is good for three seconds, so it is replaced several times, and never too late: no call is refused, and
+/// no call waits for a token.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn tokens_are_shared_by_routes_and_renewed_before_they_end() {
     let (one, other) = ("tokens-one", "tokens-other");
@@ -87,8 +87,8 @@ async fn a_token_that_is_refused_is_replaced_and_costs_no_attempt() {
     assert_eq!(dead, Some((0, 0)), "no message has a second attempt");
 }
 
-/// The client's secret is wrong: nothing is called, nothing dies, the reason is that of the token's server. Once the file
-/// has the right one, messages are sent.
+/// The client's secret is wrong: nothing is called, nothing dies, the reason is that of the token's server. Once the
+/// file has the right one, messages are sent.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn without_a_token_nothing_is_called_and_the_reason_is_named() {
     let name = "tokens-refused";

@@ -95,8 +95,8 @@ impl Bench {
         match &self.broker {
             Some(broker) => {
                 let mut all = broker.drain(&self.queue).await;
-                for space in ParkedQueue::all() {
-                    let queue = format!("{}.parked.{}", self.queue, space.label());
+                for parked_queue in ParkedQueue::all() {
+                    let queue = format!("{}.parked.{}", self.queue, parked_queue.label());
                     all.extend(broker.drain(&queue).await);
                 }
                 all.iter().map(|(body, _)| number(body)).collect()

@@ -16,18 +16,21 @@ use crate::support::wait::eventually;
 use super::bench::{Backend, Bench};
 use super::{BOUND, QUIET, later, numbers};
 
-fn parked(space: ParkedQueue) -> Verdict {
+fn parked(parked_queue: ParkedQueue) -> Verdict {
     let headers = vec![(header::PARKED, HeaderValue::Int(5))];
-    Verdict::Parked { space, headers }
+    Verdict::Parked {
+        parked_queue,
+        headers,
+    }
 }
 
 pub(crate) async fn the_parked_make_room_and_come_back_whole(backend: Backend) {
-    let space = ParkedQueue::of(3);
+    let parked_queue = ParkedQueue::of(3);
     let mut bench = Bench::start(backend, 6, 4).await;
     let mut held = bench.take(4).await;
     assert_eq!(numbers(&held), (1..=4).collect());
     let before = held[0].message().clone();
-    assert!(held.remove(0).settle(parked(space)));
+    assert!(held.remove(0).settle(parked(parked_queue)));
     // The one behind it, and itself.
     let mut two = bench.take(2).await;
     two.sort_by_key(|delivery| number(&delivery.message().body));
@@ -74,7 +77,7 @@ pub(crate) async fn the_parked_make_room_and_come_back_whole(backend: Backend) {
 }
 
 pub(crate) async fn the_parked_are_counted_bounded_and_kept(backend: Backend) {
-    let space = ParkedQueue::of(7);
+    let parked_queue = ParkedQueue::of(7);
     let mut bench = Bench::start(backend, 12, 4).await;
     let subscription = Arc::clone(&bench.subscription);
     eventually(BOUND, "parking is possible", || {
@@ -82,9 +85,9 @@ pub(crate) async fn the_parked_are_counted_bounded_and_kept(backend: Backend) {
     })
     .await;
     for delivery in bench.take(4).await {
-        assert!(delivery.settle(parked(space)));
+        assert!(delivery.settle(parked(parked_queue)));
     }
-    // Four more of the work queue, and one of the space.
+    // Four more of the work queue, and one of the parked queue.
     let mut held = bench.take(5).await;
     bench.assert_quiet("both prefetches are full").await;
     let from_space = held.iter().position(|delivery| {

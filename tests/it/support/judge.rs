@@ -111,8 +111,8 @@ pub fn repeated_without_reason<'a>(
         died.is_some_and(|died| calls_apart(own, call.at, died) <= held)
     };
     let repeated = by_message.into_values().filter(|calls| calls.len() > 1);
-    // A dead replica held no more copies whose originals were not acknowledged than its prefetch. Of one message it left
-    // one copy more: its own, beside the original.
+    // A dead replica held no more copies whose originals were not acknowledged than its prefetch. Of one message it
+    // left one copy more: its own, beside the original.
     let mut copied = held * deaths.len();
     let wrong = repeated.filter(|calls| {
         let unexcused = calls[..calls.len() - 1].iter();

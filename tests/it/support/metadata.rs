@@ -1,6 +1,6 @@
 //! Metadata of AWS as it is documented: of an instance by IMDSv2 ("Use the Instance Metadata Service to access instance
-//! metadata" and "Retrieve security credentials from instance metadata", EC2 User Guide), and of a container ("Container
-//! credential provider", AWS SDKs and Tools Reference Guide).
+//! metadata" and "Retrieve security credentials from instance metadata", EC2 User Guide), and of a container
+//! ("Container credential provider", AWS SDKs and Tools Reference Guide).
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};

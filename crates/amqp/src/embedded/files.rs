@@ -148,7 +148,7 @@ impl LocalQueue {
                         line,
                         headers: Headers::new(),
                         redelivered: false,
-                        space: None,
+                        parked_queue: None,
                     };
                     self.record(&item, NOT_DELIVERED, None).await;
                 }

@@ -27,20 +27,20 @@ use sluiced_ports::queue::{
 /// Messages that wait in memory at most; then the input is not read on until some are back.
 const WAITING: usize = 100_000;
 
-/// A message between two hand-outs.
+/// A message of the input that is not settled: ready, handed out, parked or waiting.
 pub(super) struct Item {
     pub(super) line: InputLine,
     pub(super) headers: Headers,
     pub(super) redelivered: bool,
     /// The parked queue that it is in, or was in when it was handed out.
-    pub(super) space: Option<ParkedQueue>,
+    pub(super) parked_queue: Option<ParkedQueue>,
 }
 
 /// The state of the queue. One task owns it.
 pub(super) struct LocalQueue {
     pub(super) route: Arc<str>,
     prefetch: usize,
-    /// The prefetch of each space.
+    /// The prefetch of each parked queue.
     parked_prefetch: usize,
     pub(super) clock: Clock,
     pub(super) events: Arc<dyn QueueEvents>,
@@ -53,12 +53,12 @@ pub(super) struct LocalQueue {
     next_tag: u64,
     /// Given back, or back from waiting.
     pub(super) ready: VecDeque<Item>,
-    /// By space.
+    /// By parked queue.
     pub(super) parked: Vec<VecDeque<Item>>,
     /// How many messages are parked, for the subscription.
     parked_count: watch::Sender<Option<u64>>,
     pub(super) out: HashMap<u64, Item>,
-    /// How many of those came from each space.
+    /// How many of those came from each parked queue.
     out_of: Vec<usize>,
     /// By the time they come back; the number is the key of `waiting`.
     alarms: BinaryHeap<Reverse<(Instant, u64)>>,
@@ -175,11 +175,11 @@ impl LocalQueue {
             };
             self.hand_out(item, sink);
         }
-        for space in 0..self.parked.len() {
-            while self.out_of[space] < self.parked_prefetch
-                && let Some(item) = self.parked[space].pop_front()
+        for parked_queue in 0..self.parked.len() {
+            while self.out_of[parked_queue] < self.parked_prefetch
+                && let Some(item) = self.parked[parked_queue].pop_front()
             {
-                self.out_of[space] += 1;
+                self.out_of[parked_queue] += 1;
                 self.hand_out(item, sink);
             }
         }
@@ -239,7 +239,7 @@ impl LocalQueue {
             line,
             headers: Headers::new(),
             redelivered: false,
-            space: None,
+            parked_queue: None,
         };
         let Some((reason, detail)) = fault else {
             self.ready.push_back(item);
@@ -277,26 +277,29 @@ impl LocalQueue {
         let Some(mut item) = self.out.remove(&settlement.tag) else {
             return;
         };
-        let from = item.space.take();
-        if let Some(space) = from {
-            self.out_of[space.index()] -= 1;
+        let from = item.parked_queue.take();
+        if let Some(parked_queue) = from {
+            self.out_of[parked_queue.index()] -= 1;
         }
         let label = settlement.verdict.label();
         match settlement.verdict {
             Verdict::Done | Verdict::Dropped => self.over(item.line.number, false),
             Verdict::GiveBack => {
                 item.redelivered = true;
-                item.space = from;
+                item.parked_queue = from;
                 match from {
-                    Some(space) => self.parked[space.index()].push_front(item),
+                    Some(parked_queue) => self.parked[parked_queue.index()].push_front(item),
                     None => self.ready.push_front(item),
                 }
             }
-            Verdict::Parked { space, headers } => {
+            Verdict::Parked {
+                parked_queue,
+                headers,
+            } => {
                 patch(&mut item.headers, headers);
                 item.redelivered = false;
-                item.space = Some(space);
-                self.parked[space.index()].push_back(item);
+                item.parked_queue = Some(parked_queue);
+                self.parked[parked_queue.index()].push_back(item);
                 self.count();
             }
             Verdict::Later { delay, headers } => {

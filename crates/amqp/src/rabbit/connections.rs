@@ -1,12 +1,12 @@
 //! The process's three connections: one to consume, one to publish, one to look at queues.
 //!
-//! Problem: a broker that raises an alarm stops reading from connections that publish, and
-//! acknowledgements must not wait behind them. And looks for queues that are missing wear a connection out
-//! (`topology`), whose end must repeat no call. So there are three connections. Each is built when a
-//! route first needs it, and again after a loss: one attempt at a time, with backoff, each attempt
-//! to the next URL. A connection that ends soon after it was made is a failed attempt, too: otherwise a broker that
-//! accepts connections and closes them would be dialled without a pause. lapin's own recovery is off, because this
-//! supervision must also notice what that does not recover.
+//! Problem: a broker that raises an alarm stops reading from connections that publish, and acknowledgements must not
+//! wait behind them. And each look for a missing queue ends a channel, until the connection has no channels left
+//! (`topology`); the end of such a connection must repeat no call. So there are three connections. Each is built when a
+//! route first needs it, and again after a loss: one attempt at a time, with backoff, each attempt to the next URL. A
+//! connection that ends soon after it was made is a failed attempt, too: otherwise a broker that accepts connections
+//! and closes them would be dialled without a pause. lapin's own recovery is off, because this supervision must also
+//! notice what that does not recover.
 //!
 //! `live` is a connection that is up, and `fleet` names the fleet after it.
 
@@ -130,7 +130,7 @@ pub(super) struct SharedConnection {
     /// For the lines about connections that were made.
     made: LogLimit,
     seen: watch::Sender<Link>,
-    /// The name of the fleet, for both connections.
+    /// The names of the fleet, which all connections of the process share.
     fleet: watch::Sender<Option<FleetNames>>,
 }
 

@@ -64,7 +64,7 @@ pub struct RouteOptions {
     /// How many unsettled deliveries the broker hands out at most; at least 1. Each parked queue has
     /// one of its own beside it ([`ParkedQueue::prefetch`]).
     pub prefetch: u16,
-    /// The longest wait that one step of the ladder should cover (a step is 4096 s at most).
+    /// The longest wait that one rung of the ladder should cover (a rung is 4096 s at most).
     pub longest_wait: Duration,
     /// Where results of the routes of this queue go.
     pub results: Option<Results>,

@@ -11,9 +11,9 @@
 //!            └──the channel or a consumer is lost──> save ──> Ended::Lost
 //! ```
 //!
-//! `consuming` has the consumers, `settling` the verdicts, and `ending` both ends. A session ends with its channel. The broker
-//! delivers its messages again; `late` receives the verdicts of their calls that still come, and `kept` has them for
-//! the next session.
+//! `consuming` has the consumers, `settling` the verdicts, and `ending` both ends. A session ends with its channel. The
+//! broker delivers its messages again; `late` receives the verdicts of their calls that still come, and `kept` has them
+//! for the next session.
 
 mod consuming;
 mod ending;
@@ -177,7 +177,7 @@ impl Session {
 
     async fn hear(&mut self, news: News) -> Result<(), RabbitError> {
         match news {
-            News::Parked(spaces) => self.join(&spaces).await,
+            News::Parked(parked_queues) => self.join(&parked_queues).await,
             News::Unconsumed(since, error) if self.consumers.were_open(since) => Err(error),
             News::Unconsumed(..) => Ok(()),
         }
@@ -336,15 +336,15 @@ async fn declare(context: &Context, live: &Live) -> Result<Vec<Group>, RabbitErr
     }
     let mut groups = vec![Group::work(route)];
     if route.parks() {
-        let mut spaces = Vec::new();
-        for space in ParkedQueue::all() {
-            match context.make_sure(live, Target::Parked(space)).await {
+        let mut parked_queues = Vec::new();
+        for parked_queue in ParkedQueue::all() {
+            match context.make_sure(live, Target::Parked(parked_queue)).await {
                 Err(error) if !error.is_of_one_queue() => return Err(error),
-                made => spaces.extend(made.ok().map(|()| space)),
+                made => parked_queues.extend(made.ok().map(|()| parked_queue)),
             }
         }
-        if !spaces.is_empty() {
-            groups.push(Group::parked(route, &spaces));
+        if !parked_queues.is_empty() {
+            groups.push(Group::parked(route, &parked_queues));
         }
     }
     match context.make_sure(live, Target::Dead).await {

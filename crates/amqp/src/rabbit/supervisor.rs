@@ -78,7 +78,7 @@ impl Context {
         lock(&self.renew_at).saturating_duration_since(Instant::now())
     }
 
-    /// They were read.
+    /// The queues were read, so they do not expire for now.
     pub(super) fn renewed(&self) {
         *lock(&self.renew_at) = Instant::now() + self.options.renew;
     }
@@ -115,7 +115,8 @@ pub(super) fn start(
     events: Arc<dyn QueueEvents>,
 ) -> Subscription {
     let route = Arc::new(route);
-    // A process that starts again and again reads none each time.
+    // The first renewal comes after a tenth of the interval: a process that restarts again and again must not read the
+    // queues at each start.
     let renew_at = Instant::now() + options.renew / 10;
     // Shared by all routes: the last one that leaves closes them.
     let used = Arc::clone(&connections);
@@ -197,8 +198,8 @@ async fn supervise(context: Arc<Context>, channels: ServeChannels) {
 
 /// The recent failures of a route's sessions: whether to log them, and how long to wait.
 ///
-/// A session that ends at once is no end of the fault: a broker may open channels and close them, again and again. So only
-/// a session that lived ([`HEALTHY`]) begins the waits and the log lines anew.
+/// A session that ends at once is no end of the fault: a broker may open channels and close them, again and again. So
+/// only a session that lived ([`HEALTHY`]) begins the waits and the log lines anew.
 struct SessionHistory {
     failures: u32,
     /// A failure was logged, and no session was opened since.

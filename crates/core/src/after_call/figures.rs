@@ -1,10 +1,10 @@
 //! What an answer says in numbers, and how limits are corrected by it.
 //!
-//! **What the call used** of a limit with `actual`: how many tokens a language model uses is known only from its answer.
-//! The message took an estimate, its cost. Units that the call did not use are returned, units that it used beyond the
-//! estimate are charged (`limits::owed`). So over a window the limit holds for what calls really used; only a call under
-//! way counts with its estimate, even if it uses more. A call without an answer, or with an answer without the number,
-//! may have used any amount: its estimate stands. Like each message, a call takes at least one unit.
+//! **What the call used** of a limit with `actual`: how many tokens a language model uses is known only from its
+//! answer. The message took an estimate, its cost. Units that the call did not use are returned, units that it used
+//! beyond the estimate are charged (`limits::owed`). So over a window the limit holds for what calls really used; only
+//! a call under way counts with its estimate, even if it uses more. A call without an answer, or with an answer without
+//! the number, may have used any amount: its estimate stands. Like each message, a call takes at least one unit.
 //!
 //! **What is left of the provider's quota**: a provider counts in windows of its own, and others may use the same
 //! account. Its number does not include calls that are under way, here and on other replicas. So each kind of limit has
@@ -12,10 +12,11 @@
 //! - paced: no more than its units leave in the time that the call took (or usually takes) and the horizon, up to which
 //!   slots are leased already. If less is left, the limit is frozen until the reset.
 //! - keyed: what this replica has under way for the key, times the replicas that ask. It is subtracted at the time of
-//!   writing, by the caller. What is left then is written into the state of the key, which grants no more until the reset.
+//!   writing, by the caller. What is left then is written into the state of the key, which grants no more until the
+//!   reset.
 //!
-//! An answer may claim any number, for example a time in the wrong field. So it is believed up to a bound: beyond it, the
-//! estimate stands, and a reset counts for no longer than `max_wait`.
+//! An answer may claim any number, for example a time in the wrong field. So it is believed up to a bound: beyond it,
+//! the estimate stands, and a reset counts for no longer than `max_wait`.
 
 use std::cmp::Reverse;
 use std::num::NonZeroU32;

@@ -21,8 +21,8 @@ pub struct AfterCall {
     /// What its calls have done to it, this one included.
     pub tries: Tries,
     pub claims: ClaimsEnd,
-    /// What the call took of limits with a key is returned: the downstream is away because it refuses the credentials, and
-    /// one call at a time probes. Where others are accepted meanwhile, a refused call may have counted.
+    /// What the call took of limits with a key is returned: the downstream is away because it refuses the credentials,
+    /// and one call at a time probes. Where others are accepted meanwhile, a refused call may have counted.
     pub returns_units: bool,
     /// It was refused, which counts as a denial.
     pub is_denied: bool,
@@ -52,8 +52,8 @@ pub enum Next {
     /// The downstream has it.
     Done,
     Dead(DeadReason),
-    /// It is called again by this route, after this wait. If `other_route_first`, another route of its queue that sends is tried
-    /// first.
+    /// It is called again by this route, after this wait. If `other_route_first`, another route of its queue that sends
+    /// is tried first.
     Again {
         waits: NextWait,
         other_route_first: bool,

@@ -500,7 +500,7 @@ fn a_call_with_replaced_credentials_does_not_count() {
     }
 }
 
-/// Only a probe that the credentials are refused for gives units back: other_route_first a refused call may have counted.
+/// Only a probe whose credentials are refused gives units back: where others pass, a refused call may have counted.
 #[test]
 fn units_are_returned_while_the_credentials_are_refused_for_all() {
     let transient = Outcome::Transient { wait: None };

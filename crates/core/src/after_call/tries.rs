@@ -12,11 +12,12 @@ pub struct Tries {
     /// Some of its parts were taken, and no attempt was spent, because this replica sends only the others. Once it
     /// leaves this replica it is sent as a whole, and that is an attempt.
     pub in_parts: bool,
-    /// Since when the downstream refuses it while it accepts others.
+    /// Since when the downstream refuses this message while it accepts others; `None`: it does not refuse the message.
     pub refused_since: Option<StoreTime>,
     /// Its last call was refused, and the answer did not say for what. Not known of a message that comes from a queue.
     pub refused_for_nothing: bool,
-    /// Its last call was refused, and its credentials have been replaced. Not known of a message that comes from a queue.
+    /// Its last call was refused, and its credentials have been replaced. Not known of a message that comes from a
+    /// queue.
     pub renewed: bool,
     /// The status of its last call that was not accepted.
     pub last_status: Option<u32>,

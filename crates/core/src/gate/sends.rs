@@ -10,7 +10,7 @@ use crate::hours::Stretch;
 use crate::scheduler::{Queued, Scheduler};
 use crate::time::Mono;
 
-/// Longer than any pause of a breaker: an answer of the store ends the wait before.
+/// Added to the end of a breaker's pause: messages are held until the store answers, not until the pause is over.
 const FOR_LONG: Duration = Duration::from_secs(3600);
 
 /// What a route may send now.

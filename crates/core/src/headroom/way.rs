@@ -3,9 +3,9 @@
 //! Answers are no measure, because the downstream works before it answers. The handshake of a connection is one: the
 //! kernel of the other side answers it at once. It takes the way there and back. The two together vary at least as much
 //! as the way there. One packet in sixty may have been lost and sent again, or this process was not run in time. No
-//! headroom covers a packet that is sent again a fifth of a second later, so the longest handshake of a minute does not
-//! count. A few handshakes rarely include a slow one, so twice their spread is kept until there are more: a headroom
-//! begins wide and becomes narrower.
+//! headroom covers a packet that is sent again a fifth of a second later, so the longest of the last 64 handshakes does
+//! not count. A few handshakes rarely include a slow one, so twice their spread is kept until there are more: a
+//! headroom begins wide and becomes narrower.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use std::time::Duration;
 use crate::distance::millis;
 use crate::time::{Mono, micros};
 
-/// So many handshakes are remembered, and of so many the longest does not count.
+/// The last so many handshakes are remembered. Once there are so many, the longest of them does not count.
 const KEPT: usize = 64;
 const MANY: usize = 16;
 /// Older measurements do not count.
@@ -34,21 +34,22 @@ const REFUSED: Duration = Duration::from_secs(300);
 /// After a refusal no more of the window than this part is kept for a way that handshakes do not see.
 const UNSEEN_PART: u32 = 20;
 
-/// Whether a refusal of that time, though the limit was kept, still says that the way varies by more than handshakes see.
+/// Whether a refusal of that time, though the limit was kept, still says that the way varies by more than handshakes
+/// see.
 #[must_use]
 pub fn is_refused(at: Option<Mono>, now: Mono) -> bool {
     at.is_some_and(|at| now.since(at) < REFUSED)
 }
 
-/// By how much the way may vary behind what handshakes reach, once the downstream has refused calls though the limit was
-/// kept. The times of answers say it: they vary by no less, but also by what the downstream works. So it counts up to a
-/// part of the window.
+/// By how much the way may vary behind what handshakes reach, once the downstream has refused calls though the limit
+/// was kept. The times of answers say it: they vary by no less, but also by what the downstream works. So it counts up
+/// to a part of the window.
 #[must_use]
 pub fn unseen(answers: &Spread, window: Duration) -> Duration {
     answers.to_keep().min(window / UNSEEN_PART)
 }
 
-/// Their result.
+/// What the last handshakes, or the last answers, say about the way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Spread {
     /// There and back.

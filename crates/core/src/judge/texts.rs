@@ -11,8 +11,8 @@ use super::entries::{ListError, Texts};
 pub(super) struct Said(Vec<(Box<[u8]>, Meaning)>);
 
 impl Said {
-    /// Those that are more about the message come later, and acceptance comes last: an answer that has a text of a
-    /// refusal, too, did not take the message.
+    /// The list that is about the whole account comes first, acceptance last: an answer with a text of a refusal and a
+    /// text of acceptance did not take the message.
     pub(super) fn new(lists: Texts<'_>) -> Result<Self, ListError> {
         let lists = [
             (Meaning::Throttled, lists.throttled),

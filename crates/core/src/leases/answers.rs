@@ -1,5 +1,5 @@
-//! What follows for a replica's slots from what the store says: an answer to its ask, a freeze that the downstream asked for,
-//! the pause of an operator. Slots before the end of a freeze or a pause are dropped.
+//! What follows for a replica's slots from what the store says: an answer to its ask, a freeze that the downstream
+//! asked for, the pause of an operator. Slots before the end of a freeze or a pause are dropped.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::time::{ClockMap, Mono, Reading, StoreTime, smoothed};
 /// A notice that took longer than this, or that differs from the mapping by more, is not trusted: the store
 /// is asked.
 const NOTICE_TOLERANCE: Duration = Duration::from_secs(1);
-/// A notice of a freeze that ends so much earlier than ours, or later, confirms ours.
+/// A notice confirms a freeze of ours if its end is later than ours, or earlier by no more than this.
 const CONFIRMS: Duration = Duration::from_millis(100);
 /// Replicas that ask after the same notice spread over this.
 const NOTICE_SPREAD: Duration = Duration::from_millis(100);
@@ -54,7 +54,8 @@ impl LeaseHolder {
         match answer.frozen_until.max(answer.paused_until) {
             Some(until) if waits_alone => self.close_at_least_until(until),
             Some(until) => self.close_until(until),
-            // The store did not know of it yet, or could not be told.
+            // The refusal of our own call froze the limit here, and the store did not know of that yet, or could not be
+            // told.
             None if waits_alone => {}
             None => self.unfreeze(answer.now),
         }
@@ -138,8 +139,8 @@ impl LeaseHolder {
         }
     }
 
-    /// As [`LeaseHolder::frozen_for`], after a refusal. Only the store's own word that the limit is frozen, or the end of
-    /// this time, ends it.
+    /// As [`LeaseHolder::frozen_for`], after a refusal. Only the store's own word that the limit is frozen, or the end
+    /// of this time, ends it.
     pub fn refused_for(&mut self, length: Duration, now: Mono) {
         self.unconfirmed = self.unconfirmed.max(Some(now + length));
         self.frozen_for(length, now);

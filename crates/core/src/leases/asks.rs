@@ -139,8 +139,8 @@ impl LeaseHolder {
         Some(self.asks.last.map_or(at, |last| at.max(last + ASK_GAP)))
     }
 
-    /// When to ask whether a wait still applies. A longer one is checked every [`CHECK_WAIT`]; a shorter one, as in turns
-    /// among many replicas, only after [`LONG_WAIT`].
+    /// When to ask whether a wait still applies. A longer one is checked every [`CHECK_WAIT`]; a shorter one, as in
+    /// turns among many replicas, only after [`LONG_WAIT`].
     fn next_check(&self) -> Mono {
         let last = self.asks.last.unwrap_or_default();
         let long = self.outdated.is_some() || self.next_turn().since(last) > LONG_WAIT;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::schedule::{Grant, Pace};
 use crate::time::{Mono, StoreTime};
 
-/// A replica is strained if it misses slots twice within this many times the late limit.
+/// For this many times the late limit after a missed slot, a replica counts as strained.
 const STRAINED: u32 = 4;
 
 /// A slot that may be used now.

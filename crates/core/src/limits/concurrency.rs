@@ -41,7 +41,7 @@ impl Concurrency {
     /// `limit` units under way; each call ends by itself after `lease` unless it is renewed.
     ///
     /// # Errors
-    /// When more than [`LIMIT_MAX`] calls would have to be remembered, or a lease is zero.
+    /// When `limit` is more than [`LIMIT_MAX`] units, or the lease is zero or longer than two years.
     pub fn new(
         limit: NonZeroU32,
         lease: Duration,

@@ -77,7 +77,7 @@ impl FixedWindow {
     /// Windows that start with the first call that is granted after the last one ended.
     ///
     /// # Errors
-    /// When the headroom is half of the window or more.
+    /// When the headroom is half of the window or more, or the window is longer than two years.
     pub fn from_first_call(rate: Rate, headroom: impl Into<Headroom>) -> Result<Self, RuleError> {
         let headroom = headroom.into();
         let length = micros(rate.window()).saturating_add(micros(headroom.all()));

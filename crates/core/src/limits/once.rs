@@ -257,7 +257,8 @@ impl Kind for Once {
         }
     }
 
-    /// A call that is under way has ended by then. No wait brings back what was done and is forgotten.
+    /// After a loss a limit waits for so long: then no call from before is under way. Which keys were done stays
+    /// unknown.
     fn span(&self) -> u64 {
         self.lease
     }

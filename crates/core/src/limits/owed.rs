@@ -3,8 +3,9 @@
 //! Problem: the cost of some calls is known only afterwards (the tokens of a language model). Their message
 //! took an estimate. If the call used less, the rest is returned like a refund. If it used more, the
 //! difference is taken at once, as far as there is room. Units beyond that are **owed**: the next grant takes
-//! them with its own cost, so it waits until the limit has room for both. No part of a debt is ever dropped:
-//! it stays under any rate of its kind, beyond the end of a window and while the key is unused.
+//! them with its own cost, so it waits until the limit has room for both. Up to what the limit holds in two years, no
+//! part of a debt is dropped: it stays under any rate of its kind, beyond the end of a window and while the key is
+//! unused.
 //!
 //! A debt larger than the limit is paid while nothing passes: each full span of the limit, from when all of
 //! it was back, pays as much as the limit holds. So the key opens again after as much time as the limit needs
@@ -137,8 +138,8 @@ pub fn add_debt(limit: &Limit<'_>, cell: &mut Cell, units: u64, now: StoreTime) 
 }
 
 /// An operator forgives what is owed by a key, and what the downstream said is left of it: an answer may have claimed
-/// too much. The line goes back, too, because it lies behind the debt. What was taken of the limit stays taken. `false`:
-/// the asker knows another policy than the store, and nothing was done.
+/// too much. The line goes back, too, because it lies behind the debt. What was taken of the limit stays taken.
+/// `false`: the asker knows another policy than the store, and nothing was done.
 pub fn forgive(limit: &Limit<'_>, cell: &mut Cell, now: StoreTime) -> bool {
     if limit.access == LimitAccess::Outdated {
         return false;

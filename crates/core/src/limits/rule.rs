@@ -219,8 +219,7 @@ impl Rule {
         StoreTime::from_micros(of_kind!(self, |kind| kind.forgotten_at(since)))
     }
 
-    /// From when on a state means the same as no state, in microseconds. The line does not
-    /// count: losing it costs a few more questions.
+    /// From when on a state means the same as no state. The line does not count: losing it costs a few more questions.
     #[must_use]
     pub fn dies_at(&self, state: &State) -> StoreTime {
         let dies = of_kind!(self, Some(&state.taken), |kind, own, _| own

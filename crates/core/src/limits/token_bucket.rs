@@ -2,7 +2,7 @@
 //!
 //! The state is the tokens (below zero after borrowing), the time at which they were counted, and
 //! the fraction of a token that is on its way, exact. The refill interval is the configured one
-//! plus the headroom: no window of the configured interval sees more than the capacity plus one
+//! plus the headroom: no window of the configured interval sees more than the capacity, what may be borrowed, and one
 //! refill, when calls arrive up to a headroom late.
 //!
 //! A state counts under other numbers as if they had been the current ones since it was written: the
@@ -111,7 +111,7 @@ impl TokenBucket {
         ]
     }
 
-    /// How long an empty bucket takes to fill.
+    /// How long a bucket from which all was borrowed takes to fill, in microseconds.
     const fn memory(&self) -> u64 {
         self.time_for((self.capacity + self.borrow).unsigned_abs(), 0)
     }
@@ -245,7 +245,8 @@ impl Kind for TokenBucket {
         }
         let s = self.refilled(Some(tokens), now);
         let came = match self.refill {
-            // Units that are not in the state cannot be taken out of it.
+            // The state shows no grant at that time or later (an older copy, or the clock went back): the units are not
+            // in it.
             Refill::Continuous if at > tokens.last => return None,
             Refill::Continuous => unused.passed(now).min(self.time_for(cost, 0)) * self.amount,
             // A step that came since may have filled it, or came before the clock went back.

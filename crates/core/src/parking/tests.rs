@@ -172,7 +172,7 @@ fn sent_before_the_last_of_the_others(most: u32, backlog: usize, others: usize) 
     const PREFETCH: u16 = 100;
     let mut work: VecDeque<(u64, bool)> = std::iter::repeat_n((0, false), backlog).collect();
     work.extend((0..others).map(|_| (1, false)));
-    let mut space: VecDeque<(u64, bool)> = VecDeque::new();
+    let mut parked_queue: VecDeque<(u64, bool)> = VecDeque::new();
     let mut parking = Parking::new(PREFETCH, most);
     let mut hands: [VecDeque<CameFrom>; 2] = [VecDeque::new(), VecDeque::new()];
     let mut from_space = 0_u16;
@@ -183,14 +183,14 @@ fn sent_before_the_last_of_the_others(most: u32, backlog: usize, others: usize) 
             let Some((tenant, _)) = work.pop_front() else {
                 break;
             };
-            let length = Some(space.len() as u64);
+            let length = Some(parked_queue.len() as u64);
             match parking.arrived(of(tenant), CameFrom::Work, length, now) {
                 Choice::Keep => hands[tenant as usize].push_back(CameFrom::Work),
-                Choice::Park => space.push_back((tenant, true)),
+                Choice::Park => parked_queue.push_back((tenant, true)),
             }
         }
         while from_space < ParkedQueue::prefetch(PREFETCH) {
-            let Some((tenant, _)) = space.pop_front() else {
+            let Some((tenant, _)) = parked_queue.pop_front() else {
                 break;
             };
             from_space += 1;

@@ -1,5 +1,5 @@
-//! What the schedule of a paced limit works with: its numbers ([`Pace`]: how fast, how far ahead, how late a slot may be
-//! used), what a replica asks the store ([`Ask`]), and what the store returns ([`LeaseAnswer`]).
+//! What the schedule of a paced limit works with: its numbers ([`Pace`]: how fast, how far ahead, how late a slot may
+//! be used), what a replica asks the store ([`Ask`]), and what the store returns ([`LeaseAnswer`]).
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -9,7 +9,8 @@ use crate::policy::PolicyVersion;
 use crate::rate::{Cost, MAX_WINDOW, Rate};
 use crate::time::{StoreTime, micros};
 
-/// How far ahead slots are leased, unless a limit sets its own horizon.
+/// The horizon (how far ahead slots are leased) of a limit that sets none, unless its headroom needs a longer one:
+/// four times the headroom.
 ///
 /// A longer horizon survives longer standstills of the store. With a shorter one a crashed replica
 /// loses fewer slots, and changes apply sooner. In the simulation (400/s, four replicas, one
@@ -132,7 +133,7 @@ impl Pace {
         self.units
     }
 
-    /// Window plus headroom, in microseconds.
+    /// Window, headroom and, where messages take several slots, the span of these, in microseconds.
     #[must_use]
     pub const fn period(&self) -> u64 {
         self.period
@@ -181,8 +182,8 @@ impl Pace {
         Duration::from_micros(self.period.div_ceil(self.units))
     }
 
-    /// How far behind `now` a schedule must start when earlier grants are unknown: all of them have
-    /// been used or dropped by then, and the next slot keeps its distance to the last of them.
+    /// How long after `now` a schedule must start when earlier grants are unknown: all of them have been used or
+    /// dropped by then, and the next slot keeps its distance to the last of them.
     #[must_use]
     pub const fn guard(&self) -> Duration {
         Duration::from_micros(self.guard_micros())

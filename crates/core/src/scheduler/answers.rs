@@ -1,6 +1,6 @@
 //! What the answer of the keyed limits means for the messages of a question.
 //!
-//! [`super::Action::Admit`] hands out a [`Question`]; the shell asks the store and brings the question back with
+//! [`super::Action::Admit`] hands out a [`Question`]; the pacer asks the store and brings the question back with
 //! the answer. Each message then is permitted, waits for its key, waits for a time, or comes out of
 //! [`Scheduler::poll`] again to leave this replica. Only this file decides which, and for a denied message
 //! `denials`.

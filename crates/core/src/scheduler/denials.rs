@@ -161,7 +161,7 @@ impl<T: Queued> Scheduler<T> {
         };
         let here = self.local_time(fits, now);
         let near = item.opening(fits).since(decided) <= rules.max_hold;
-        // Not the end of the message, and no wait for it alone: another route may have room for it.
+        // The message neither expires nor waits for its key alone: another route may have room for it.
         if is_for_all && rules.may_move && !near {
             return Place::Route(here);
         }

@@ -6,7 +6,7 @@
 //! asks, and then only as many more as the store has units left for.
 //!
 //! A queue exists for as long as it is closed or has messages: there are about as many as messages that a replica
-//! holds. Keys that the downstream refuses stay closed without messages; of these there is a most.
+//! holds. Keys that the downstream refuses stay closed without messages; there are at most `MOST_KEYS` of these.
 
 mod queue;
 
@@ -185,7 +185,7 @@ impl<T: Queued> KeyQueues<T> {
         Some(queue.line.max(now + here))
     }
 
-    /// One is sent away until then: the next one comes after it.
+    /// A message of a full key is sent away until `until`: the next one that is sent away comes back after that.
     pub(super) fn went_away(&mut self, key: KeyId, until: Mono) {
         if let Some(queue) = self.queues.get_mut(&key)
             && let Some(each) = queue.each
@@ -237,7 +237,7 @@ impl<T: Queued> KeyQueues<T> {
         self.open.len()
     }
 
-    /// Takes it.
+    /// Takes the message that [`KeyQueues::peek`] shows.
     pub(super) fn pop(&mut self) -> Option<T> {
         let (first, key) = *self.open.first()?;
         let mut taken = None;

@@ -32,8 +32,8 @@ const UNDER_WAY_MAX: u32 = 8;
 const GAP: Duration = Duration::from_millis(1);
 /// … and at least this part of a round trip.
 const GAP_PART: u32 = 8;
-/// How often a store that keeps keyed limits is asked at least, so that every replica remembers the
-/// generation and a loss is noticed while a replica still knows what was there.
+/// How often a scheduler asks the store of keyed limits at least, so that its mapping of the store's clock stays good.
+/// (In Redis a loss is noticed by a beat of the store's own, `limits::generation::BEAT`.)
 pub const HEARTBEAT: Duration = Duration::from_secs(1);
 /// The most candidates in one question: a script must not block the store for long.
 pub const BATCH_MAX: usize = 256;

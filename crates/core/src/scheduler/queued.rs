@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::rate::Cost;
 use crate::time::{Mono, StoreTime};
 
-/// One key of one limit, as a number. Two with the same number share a queue, and no more.
+/// One key of one limit, as a number. Two keys with one number share a queue in memory; their limits stay apart.
 pub type KeyId = u64;
 
 /// The tenant of a message, and its weight.
@@ -78,10 +78,10 @@ pub trait Queued {
     fn waits_only_here(&self) -> bool {
         false
     }
-    /// It may wait in memory for this key if fewer messages of its route wait for keys.
+    /// The message may wait in memory for this key while fewer messages of its route than this wait for keys.
     fn memory_room(&self, key: KeyId) -> usize {
-        // Where the limit counts all messages together, there are no others to make room for. And what
-        // was sent away until a time comes back when it fits. No such time is known of calls.
+        // Where the limit counts all messages together, there are no others to make room for. A message that was sent
+        // away until a time comes back when it fits, and has room too; a limit of calls under way names no such time.
         let comes_back = self.was_denied() && !self.counts_calls(key);
         if self.waits_only_here() || self.is_for_all(key) || comes_back {
             usize::MAX
@@ -133,7 +133,8 @@ pub struct HoldRules {
     pub holds: bool,
     /// The longest wait in memory.
     pub max_hold: Duration,
-    /// A message whose deadline comes first is sent away with the time, instead of being too old already.
+    /// A message whose deadline comes before its limit has room is refused with the time to come back, and does not
+    /// expire.
     pub refuses: bool,
     /// For how long the message has existed.
     pub age: Duration,

@@ -83,9 +83,9 @@ impl<T: Queued> Ready<T> {
         self.by_priority.get(&priority)?.peek()
     }
 
-    /// How many messages of its own priority and tenant a message finds before it. Messages of higher priorities, and the
-    /// turns of other tenants, are not counted. Nor are messages that are over, unless there are so many that looking at
-    /// each would take too long.
+    /// How many messages of its own priority and tenant a message finds before it. Messages of higher priorities, and
+    /// the turns of other tenants, are not counted. Nor are messages that are over, unless there are so many that
+    /// looking at each would take too long.
     #[must_use]
     pub(super) fn before(&self, item: &T, now: Mono) -> usize {
         let level = self.by_priority.get(&item.priority());
@@ -127,7 +127,8 @@ impl<T: Queued> Ready<T> {
         level.map_or(0, |level| level.turn(item))
     }
 
-    /// A message that waited for a key is taken: its tenant is charged for it. `open_keys`: so many keys have such messages.
+    /// A message that waited for a key is taken: its tenant is charged for it. `open_keys`: so many keys have such
+    /// messages.
     pub(super) fn advance_turn(&mut self, item: &T, open_keys: usize) {
         let level = self.by_priority.entry(item.priority()).or_default();
         level.advance_turn(item, open_keys);

@@ -40,8 +40,8 @@ impl<T: Queued> Scheduler<T> {
     }
 
     /// The earliest time at which a message that comes now can have its turn, even if this replica got every slot: the
-    /// messages of its tenant before it take that long. `None`: that is not known, because keyed limits may deny some of
-    /// those, it may take slots of the reserve, too, or nothing paces it.
+    /// messages of its tenant before it take that long. `None`: that is not known, because keyed limits may deny some
+    /// of those, it may take slots of the reserve, too, or nothing paces it.
     #[must_use]
     pub fn no_turn_before(&self, item: &T, now: Mono) -> Option<Mono> {
         let pace = self.pacing.holder(Row::Main)?.pace();

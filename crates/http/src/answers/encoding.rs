@@ -18,8 +18,8 @@ use sluiced_template::content::{End, gunzip, inflate, unbrotli};
 
 /// No server applies more.
 const MOST_CODINGS: usize = 4;
-/// Words that some servers write there and that are no coding of HTTP: the body is as it is. Character sets, encodings of
-/// mail, and what storage services keep of an upload.
+/// Words that some servers write there and that are no coding of HTTP: the body is as it is. Character sets, encodings
+/// of mail, and what storage services keep of an upload.
 const NONE: [&str; 12] = [
     "identity",
     "none",

@@ -237,8 +237,8 @@ impl AnswerReader {
         }
     }
 
-    /// The downstream said that it did not look at the call: another one finds a connection that takes it. If that
-    /// `goes_on`, it is a "not now" like that of a status. No attempt is spent in either case.
+    /// The downstream said that it did not look at the call. The message is called again on another connection. If such
+    /// refusals go on (`goes_on`), it is a "not now" like that of a status. No attempt is spent in either case.
     pub(crate) fn refused(&self, detail: String, goes_on: bool) -> Judgement {
         let again = Outcome::Held {
             wait: Duration::ZERO,

@@ -7,8 +7,8 @@ use sluiced_settings::types::Http;
 
 use crate::answers::judge::{HttpJudge, default_meaning};
 
-/// What is done with which answer of a downstream, for `sluiced check`. Empty if the lists are wrong, which is reported as
-/// a fault of the configuration.
+/// What is done with which answer of a downstream, for `sluiced check`. Empty if the lists are wrong, which is reported
+/// as a fault of the configuration.
 #[must_use]
 pub fn answers_in_words(http: &Http) -> Vec<String> {
     let (wait, most) = (http.throttle_wait.get(), http.max_throttle_wait.get());

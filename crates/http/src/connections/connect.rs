@@ -70,7 +70,7 @@ pub(crate) fn network(
     let builder = builder.https_or_http();
     match version {
         HttpVersion::One => builder.enable_http1().wrap_connector(egress),
-        // A server that has none says so by its choice of the other.
+        // Both versions are offered (ALPN): a server without HTTP/2 chooses HTTP/1.1, which is reported then.
         HttpVersion::Two => builder.enable_all_versions().wrap_connector(egress),
     }
 }

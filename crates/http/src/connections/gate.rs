@@ -9,7 +9,8 @@
 //! after that looks at the clock. A write that comes too late fails, the connection closes without a
 //! byte of it, and the message waits for another slot.
 //!
-//! A connection also knows when its call is over: from then on it rests, and ends with its rest (`lifetime`).
+//! A connection also knows when its call is over. From then on it is idle; `lifetime` says how long it may be idle
+//! before it is closed.
 //!
 //! Calls run on a runtime of one thread: a connection's task runs only after the call that chose
 //! the connection has handed that over ([`Writing`]). A connection without one writes
@@ -109,7 +110,7 @@ impl WriteGate {
         matches!(lock(&self.0).may, MayWrite::Open)
     }
 
-    /// Right before a write.
+    /// Checks the time right before a write.
     fn pass(&self) -> io::Result<()> {
         let mut gate = lock(&self.0);
         match gate.may {
@@ -185,7 +186,7 @@ impl<T: Read + Unpin> Read for GatedIo<T> {
         if read.is_pending() {
             return self.poll_rested(cx).map(Ok);
         }
-        // Nothing was asked, so it is the end.
+        // No request is under way, so what was read is the end of the connection.
         if let Some(rest) = self.gate.rest() {
             self.lifetimes.closed(rest.since, Instant::now());
         }

@@ -1,11 +1,11 @@
 //! Which hosts a message may lead a call to.
 //!
 //! Problem: where the URL is from the message (a customer's webhook), a publisher could lead calls to servers that only
-//! this machine reaches: its own admin port, a database, the metadata of a cloud. A name that looks harmless may lead there
-//! too, and the answer to a look-up may change between two of them.
+//! this machine reaches: its own admin port, a database, the metadata of a cloud. A name that looks harmless may lead
+//! there too, and the answer to a look-up may change between two of them.
 //!
-//! So the host must be one of `allowed_hosts`, and an address that is not public is used only for a host that stands there
-//! itself. Addresses are looked at where the connection is opened, after the look-up that is used.
+//! So the host must be one of `allowed_hosts`, and an address that is not public is used only for a host that stands
+//! there itself. Addresses are looked at where the connection is opened, after the look-up that is used.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use http::Uri;
 use crate::url::usual_port;
 use sluiced_ports::downstream::Undecodable;
 
-/// The hosts that may be called. Copies are the same.
+/// The hosts that may be called. Clones share them.
 #[derive(Clone, Debug)]
 pub(crate) struct Allowed(Arc<[Pattern]>);
 

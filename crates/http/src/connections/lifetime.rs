@@ -1,7 +1,7 @@
 //! How long a connection is used.
 //!
-//! Problem: a downstream closes connections that were idle for a time of its own. A request that is written just then is
-//! lost in between: it may have been taken, and a message that must not be sent twice becomes a dead letter. And a
+//! Problem: a downstream closes connections that were idle for a time of its own. A request that is written just then
+//! is lost in between: it may have been taken, and a message that must not be sent twice becomes a dead letter. And a
 //! connection that never closes stays with one address for ever, also when the name has moved.
 //!
 //! So a connection rests for no longer than `idle_timeout`, and for most of what the downstream says
@@ -11,8 +11,8 @@
 //! connections differ by up to a fifth, so that those that were opened together do not end together. Connections that
 //! carried nothing yet end before they can be too old.
 //!
-//! Where hosts are from messages, each of them would leave connections behind. So only so many rest, and others end with
-//! their call.
+//! Where hosts are from messages, each of them would leave connections behind. So only so many rest, and others end
+//! with their call.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};

@@ -21,11 +21,11 @@ pub(crate) const REFUSALS: Ongoing = Ongoing::new(Duration::from_secs(5), Durati
 /// Events of one kind.
 #[derive(Debug)]
 pub(crate) struct Ongoing {
-    /// It goes on if another one comes within this time …
+    /// Events further apart than this are not one series.
     again: Duration,
-    /// … for so long.
+    /// A series of so long goes on.
     lasts: Duration,
-    /// Since when it goes on, and the last one.
+    /// The first event of the series, and the last one.
     seen: Option<(Mono, Mono)>,
 }
 

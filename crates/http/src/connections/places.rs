@@ -11,7 +11,7 @@ use sluiced_ports::lock;
 /// So many hosts from messages are kept.
 const MANY: usize = 256;
 
-/// What is kept for each place. Clones are the same.
+/// What is kept for each place. Clones share it.
 #[derive(Debug)]
 pub(crate) enum Places<T> {
     /// Scheme and authority.

@@ -91,8 +91,8 @@ impl<C> Spares<C> {
         None
     }
 
-    /// How many to open for the first call of a place, if none is ready; counts them as under way. One is kept from then
-    /// on.
+    /// How many to open for the first call of a place, if none is ready; counts them as under way. One is kept from
+    /// then on.
     pub(super) fn first(&mut self, now: Mono) -> usize {
         let waits = self.closed.retry_at().max(self.refused.retry_at()) > now;
         if waits || self.ready.len() + self.opening > 0 {

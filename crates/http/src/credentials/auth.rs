@@ -1,7 +1,7 @@
 //! The header `Authorization`, even after a rotation of the secret. Signatures are made by `sign`.
 //!
-//! Requests are made before their slots, with the secret of that time. It is read again as `reading` says, and later calls
-//! have the new one.
+//! Requests are made before their slots, with the secret of that time. It is read again as `reading` says, and later
+//! calls have the new one.
 
 use std::sync::Mutex;
 

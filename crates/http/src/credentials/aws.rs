@@ -1,10 +1,10 @@
 //! AWS Signature Version 4: each call is signed when it is sent (`sign` says why then), with `credentials`.
 //!
-//! Those of a file that end are written anew by another program; when AWS refuses a call, the file is read again. Those of
-//! metadata are fetched ahead (`tokens`), and each call brings the ones that it was given.
+//! Temporary credentials in a file are replaced by another program: when AWS refuses a call, the file is read again.
+//! Credentials of metadata are fetched ahead (`tokens`); each call brings those that it was given.
 //!
-//! Signed are the method, the path, the query, the body, and the headers `host`, `content-type` and `x-amz-*`, which is what
-//! AWS asks for ("Create a signed AWS API request", IAM User Guide).
+//! Signed are the method, the path, the query, the body, and the headers `host`, `content-type` and `x-amz-*`, which is
+//! what AWS asks for ("Create a signed AWS API request", IAM User Guide).
 
 mod credentials;
 
@@ -75,8 +75,8 @@ impl AwsSigner {
         Ok(())
     }
 
-    /// Puts the signature of this moment into the request, in place of an earlier one. `given`: the credentials that the call
-    /// brings; without any the request stays as it is, and is signed when it is sent.
+    /// Puts the signature of this moment into the request, in place of an earlier one. `given`: the credentials that
+    /// the call brings; without any the request stays as it is, and is signed when it is sent.
     ///
     /// # Errors
     /// When the time or the host cannot be written. The request is not complete then.

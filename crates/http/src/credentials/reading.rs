@@ -1,17 +1,17 @@
 //! When the files of secrets are read again.
 //!
-//! At once when an answer refuses them, but at most once a second: a downstream that refuses for another reason costs no more
-//! than that. And every half a minute while messages come: many providers say with another status, or in the body, that a key
-//! is wrong or has ended.
+//! At once when an answer refuses them, but at most once a second: a downstream that refuses for another reason costs
+//! no more than that. And every half minute while messages come: many providers say with another status, or in the
+//! body, that a key is wrong or has ended.
 
 use std::time::Duration;
 
 use http::StatusCode;
 use tokio::time::Instant;
 
-/// At most this often because of answers …
+/// The shortest time between two reads because of answers.
 const EVERY: Duration = Duration::from_secs(1);
-/// … and at least this often.
+/// The longest time between two reads while messages come.
 const ROUTINE: Duration = Duration::from_secs(30);
 
 /// When they were read.

@@ -2,8 +2,8 @@
 //!
 //! Problem: requests are made before their slots, with the secrets of that time, and hundreds of them may wait. After a
 //! rotation each of these would be refused, and while the breaker is open for that, each probe would be one of them. So
-//! each request remembers with which secrets it was made. If one has changed since, it is not sent: its slot is lost, and
-//! it is made again.
+//! each request remembers with which secrets it was made. If one has changed since, it is not sent: its slot is lost,
+//! and it is made again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;

@@ -1,11 +1,11 @@
 //! Signed requests: HMAC over a text that a template makes from the request, in the headers that the settings
 //! name.
 //!
-//! Problem: receivers refuse a signature whose timestamp is some minutes old, and a message may wait that
-//! long after its request was made. So the request is signed when it is prepared, which finds messages that
-//! cannot be signed before they cost a slot, and again when it is sent, with the time and the secret of that
-//! moment. The signature of a large body takes so long that a slot may pass: that of the preparation is sent, unless it is
-//! too old or of another secret. Then it is made again on another thread, and the call leaves if there is time left.
+//! Problem: receivers refuse a signature whose timestamp is some minutes old, and a message may wait that long after
+//! its request was made. So the request is signed when it is prepared, which finds messages that cannot be signed
+//! before they cost a slot, and again when it is sent, with the time and the secret of that moment. The signature of a
+//! large body takes so long that a slot may pass: that of the preparation is sent, unless it is too old or of another
+//! secret. Then it is made again on another thread, and the call leaves if there is time left.
 
 use std::collections::BTreeSet;
 use std::fmt;

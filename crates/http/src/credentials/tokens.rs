@@ -1,18 +1,18 @@
 //! Tokens: what a server gives for a time, and calls need. Those of `oauth` are a header of the call; `metadata` gives
 //! credentials with which it is signed. `state` says when they are asked for.
 //!
-//! Problem: a token lasts for minutes or hours, and a call whose token has to be fetched first leaves too late for its slot.
-//! So a task of its own fetches it before the first slot, and again after three to four fifths of its life, while calls go on
-//! with the old one. One request for a token is under way at a time, for all routes of this process that have the same
-//! client: servers limit such requests too.
+//! Problem: a token lasts for minutes or hours, and a call whose token has to be fetched first leaves too late for its
+//! slot. So a task of its own fetches it before the first slot, and again after three to four fifths of its life, while
+//! calls go on with the old one. One request for a token is under way at a time, for all routes of this process that
+//! have the same client: servers limit such requests too.
 //!
-//! Where there is no token, calls fail without being made, as if the downstream refused connections: the breaker opens, and
-//! its reason is what the token's server said.
+//! Where there is no token, calls fail without being made, as if the downstream refused connections: the breaker opens,
+//! and its reason is what the token's server said.
 //!
 //! A token that worked and is refused now has ended early: it is replaced, and its call is made again without an
-//! attempt. A token that never worked is replaced too, but less and less often, and its refusals are answers like any other:
-//! otherwise a client that may not call would call for ever. A route that is refused again and again takes no token away from
-//! other routes ([`Permitted`]).
+//! attempt. A token that never worked is replaced too, but less and less often, and its refusals are answers like any
+//! other: otherwise a client that may not call would call for ever. A route that is refused again and again takes no
+//! token away from other routes ([`Permitted`]).
 
 mod client;
 mod metadata;
@@ -168,8 +168,8 @@ impl Tokens {
         lock(&self.state).look(Instant::now())?.ok()
     }
 
-    /// The downstream of a route answered a call that had the token of this number. Returns whether another call has another
-    /// one, for a call that was refused.
+    /// The downstream answered a call with token `number`. Returns whether a refused call may be made again with a new
+    /// token.
     pub(crate) fn answered(
         &self,
         (status, headers, body): (StatusCode, &HeaderMap, &[u8]),

@@ -7,8 +7,8 @@
 //! So what the connection writes passes a gate that follows its frames (RFC 9113, section 4.1). Where the head of a
 //! call begins, all before it must be in the kernel, and the socket must take more; then the gate looks at the clock.
 //! If the slot has passed, the gate shuts: nothing more is written, the answers to what was written are read, and the
-//! connection takes no call any more. What comes to a shut gate is dropped and counts as written: the client library reads
-//! nothing while a frame of its own, such as the answer to a PING, cannot be written.
+//! connection takes no call any more. What comes to a shut gate is dropped and counts as written: the client library
+//! reads nothing while a frame of its own, such as the answer to a PING, cannot be written.
 //!
 //! A connection whose socket takes no more bytes takes no call either. [`super::opening`] lets the kernel keep little
 //! that it has not sent.
@@ -25,9 +25,9 @@ use tokio::time::Instant;
 use sluiced_ports::downstream::LeaveBy;
 use sluiced_ports::lock;
 
-/// Of a frame's header.
+/// The length of a frame's header, in octets (RFC 9113, section 4.1).
 const HEADER: usize = 9;
-/// Of what a client sends before its first frame.
+/// The length of what a client sends before its first frame, in octets (RFC 9113, section 3.4).
 const PREFACE: usize = 24;
 /// So many times a connection reads before others have their turn: a peer may send without end.
 const READS: u32 = 64;
@@ -63,7 +63,7 @@ impl Heads {
         })))
     }
 
-    /// A call has this stream. Before the connection can write its head.
+    /// Gives a stream to a call. Must be called before the connection can write the head of the call.
     pub(super) fn expect(&self, stream: u32, leave_by: LeaveBy) {
         lock(&self.0).waiting.insert(stream, Some(leave_by));
     }

@@ -32,13 +32,13 @@ use crate::connections::lifetime::{BestBefore, Lifetimes, OpenConnection};
 use sluiced_ports::downstream::LeaveBy;
 use sluiced_ports::lock;
 
-/// A peer that has sent nothing for so long, while calls are under way, is asked for a sign of life, …
+/// A peer that has sent nothing for so long while calls are under way is sent a PING.
 const QUIET: Duration = Duration::from_secs(2);
-/// … not more often than this: some take it for an attack.
+/// The shortest time between two PINGs: some peers take more for an attack.
 const ASKED_EVERY: Duration = Duration::from_secs(10);
-/// Without a sign for so long it takes no new calls …
+/// A peer that has not answered a PING for so long gets no new calls.
 const DOUBT: Duration = Duration::from_secs(2);
-/// … and after so long more it is gone.
+/// So long after that, the connection counts as gone.
 const GONE: Duration = Duration::from_secs(6);
 /// So long a connection may take to close.
 const CLOSING: Duration = Duration::from_secs(1);
@@ -209,8 +209,8 @@ impl Link {
         })
     }
 
-    /// In the time of a call, and whatever its task has done before: to the runtime that may be too much, and a socket
-    /// would seem to take nothing.
+    /// Polls the connection within the task of a call. tokio lets a task that did much wait (its "coop" budget), and
+    /// the socket would seem to take nothing. So this runs without that budget.
     fn turn_now(&self, place: &mut Option<Wire>, cx: &mut Context<'_>) {
         let turn = poll_fn(|cx| {
             self.turn(place, cx);

@@ -42,7 +42,7 @@ pub(super) struct Pool {
     /// A connection that was not used for so long is not needed.
     idle: Duration,
     state: Mutex<State>,
-    /// Counts what calls that wait must know of.
+    /// Changes whenever waiting calls must look at the connections again.
     changes: watch::Sender<u64>,
 }
 
@@ -165,7 +165,7 @@ impl Pool {
         }
     }
 
-    /// Something about a connection is different: opens others ahead, if that takes others.
+    /// A connection changed: opens others ahead, if now too few take calls.
     pub(super) fn changed(self: &Arc<Self>) {
         let missing = lock(&self.state).ahead(self.clock.now(), self.idle);
         (0..missing).for_each(|_| drop(self.open()));

@@ -116,8 +116,8 @@ fn every_form_is_read_with_and_without_the_class() {
     }
 }
 
-/// vumi, pull request 635: an operator writes its receipts in UCS-2. node-smpp, issue 68, and go-smpp, issue 14: the class of
-/// the text is that of the message, and the receipt is ASCII all the same.
+/// vumi, pull request 635: an operator writes its receipts in UCS-2. node-smpp, issue 68, and go-smpp, issue 14: the
+/// class of the text is that of the message, and the receipt is ASCII all the same.
 #[test]
 fn a_receipt_is_read_in_whichever_way_it_is_written() {
     for (text, wanted) in FORMS {

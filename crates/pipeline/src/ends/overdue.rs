@@ -31,7 +31,7 @@ pub(crate) fn deny(
     pacer: &PacerHandle,
     now: Mono,
 ) {
-    // Those that can wait do (`refused`).
+    // These messages wait until they would be too late, and are refused then (`refused`).
     if route.rules.on_denied == OnDenied::Refuse {
         return;
     }
@@ -56,8 +56,8 @@ pub(crate) fn deny(
     }
 }
 
-/// Settles messages that should not be held any longer: expired ones, stale ones, and those that have been
-/// unacknowledged for so long that the broker would soon close the channel.
+/// Settles messages that should not be held any longer: those whose turn comes too late, expired and stale ones, those
+/// of a route that stays closed, and those that the broker would soon want back (it would close the channel).
 pub(crate) fn sweep(
     scheduler: &mut Scheduler<Waiting>,
     availability: Availability,

@@ -1,4 +1,5 @@
-//! Refused: messages that have no turn before their end, on a route whose messages wait for a known time (`OnDenied::Refuse`).
+//! Refused: messages that have no turn before their end, on a route whose messages wait for a known time
+//! (`OnDenied::Refuse`).
 //!
 //! Such a message could wait, and would be too old then. So it leaves as soon as that is known, with the time at which
 //! its limit lets it pass. A keyed limit says so when it is asked (`core::scheduler::answers`). Here are the other
@@ -53,7 +54,7 @@ pub(crate) fn comes_too_late(
     now: Mono,
 ) -> Option<NoTurn> {
     let route = &waiting.job.route;
-    // One that hung up hears nothing.
+    // A caller that closed its connection gets no answer: its message is stale.
     if route.rules.on_denied != OnDenied::Refuse || waiting.is_stale() {
         return None;
     }
@@ -73,8 +74,8 @@ pub(crate) fn comes_too_late(
     Some(NoTurn { at, why })
 }
 
-/// When a message that comes now has its turn at the earliest, if others that wait take all slots until its end. Where the
-/// store is out of reach nothing is known of its slots.
+/// When a message that comes now has its turn at the earliest, if others that wait take all slots until its end. Where
+/// the store is out of reach nothing is known of its slots.
 pub(crate) fn others_take_all(
     waiting: &Waiting,
     scheduler: &Scheduler<Waiting>,
@@ -98,7 +99,7 @@ pub(crate) fn refuse(waiting: Waiting, late: NoTurn, pacer: &PacerHandle, now: M
     let (wait, store_now) = (late.at.since(now), pacer.store_time(now));
     let told = match late.why {
         Reason::Slots(WaitReason::Turn) => wait,
-        // Many may be told the same: no more of them come back at once than can be.
+        // Many callers may get this answer: a second between their tries bounds how often they ask.
         Reason::Others { comes_back } => comes_back.max(COMES_BACK_SOON),
         Reason::Slots(WaitReason::Frozen | WaitReason::Paused) | Reason::Route(_) => {
             wait.min(COMES_BACK)

@@ -27,7 +27,7 @@ fn label_values_are_those_of_the_core() {
             headers: Vec::new(),
         },
         Verdict::Parked {
-            space: sluiced_core::parking::ParkedQueue::of(0),
+            parked_queue: sluiced_core::parking::ParkedQueue::of(0),
             headers: Vec::new(),
         },
         Verdict::GiveBack,

@@ -145,7 +145,7 @@ impl Pacer {
         self.scheduler.pacing_mut().retime(paces, version, now);
     }
 
-    /// A replica has changed something in the store.
+    /// A replica or an operator has changed something in the store.
     pub(super) fn noticed(&mut self, notice: Notice) {
         let now = self.handle.clock.now();
         match notice {

@@ -1,4 +1,5 @@
-//! The rows of slots of a paced limit, as a pacer asks for them; and the row that stands for a route that nothing paces.
+//! The rows of slots of a paced limit, as a pacer asks for them; and the row that stands for a route that nothing
+//! paces.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;

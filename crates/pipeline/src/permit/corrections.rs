@@ -18,9 +18,9 @@ use sluiced_ports::clock::Clock;
 use sluiced_ports::limits::{Corrected, Correction, KeyedLimit, LimitKey, LimitStore};
 use sluiced_ports::store::StoreError;
 
-/// Answers are collected for so long, …
+/// Answers are collected for so long before they are written.
 const COLLECT: Duration = Duration::from_millis(50);
-/// … and written no more often than this, however many there are.
+/// The shortest time between two writes, however many answers there are.
 const WRITE_GAP: Duration = Duration::from_millis(500);
 
 type Name = (Arc<str>, LimitKey);

@@ -160,8 +160,8 @@ struct Work<F> {
     renewed: Mono,
     /// When accepted messages are written.
     write_at: Mono,
-    /// Bounded like the calls under way: while the store is away none begins. Questions without an answer are not in it:
-    /// they are asked again and again then.
+    /// Bounded like the calls under way: while the store is away none begins. Questions without an answer are not in
+    /// it: they are asked again and again then.
     unreleased: Vec<Granted>,
     release_at: Mono,
 }
@@ -283,7 +283,8 @@ impl<F: Fn(Vec<Granted>)> Work<F> {
         }
     }
 
-    /// No call waits any more for what is done.
+    /// The last work: nothing sends entries any more. Claims of accepted messages are not written, because no call
+    /// waits.
     async fn end(mut self) {
         self.store.release(&self.unreleased).await;
         self.store.correct_last(&mut self.book.said).await;

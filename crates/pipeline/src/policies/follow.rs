@@ -4,14 +4,14 @@
 //! how much the way to the downstream varies. `core::headroom` decides whether the headroom should change. A change is
 //! an update of the policy, for all replicas, as an operator's would be.
 //!
-//! **What handshakes do not see.** A proxy, a load balancer or the sidecar of a mesh ends the connection nearby, and the way
-//! behind it varies. Answers show that, but also how long the downstream worked: they say by how much the way varies at
-//! most. So they count only once the downstream has refused calls though the limit was kept, for five minutes, and up to
-//! a twentieth of the window. A sign of that is a freeze of the account, or a message that is accepted at the call
-//! after a refusal that named nothing. The rate of `adaptive = true` falls with the second sign.
+//! **What handshakes do not see.** A proxy, a load balancer or the sidecar of a mesh ends the connection nearby, and
+//! the way behind it varies. Answers show that, but also how long the downstream worked: they say by how much the way
+//! varies at most. So they count only once the downstream has refused calls though the limit was kept, for five
+//! minutes, and up to a twentieth of the window. A sign of that is a freeze of the account, or a message that is
+//! accepted at the call after a refusal that named nothing. The rate of `adaptive = true` falls with the second sign.
 //!
-//! A replica uses no policy whose headroom keeps less than its way needs: it raises the headroom first ([`Following::first`]).
-//! Without a policy it makes no calls, so the first one is not too early either.
+//! A replica uses no policy whose headroom keeps less than its way needs: it raises the headroom first
+//! ([`Following::first`]). Without a policy it makes no calls, so the first one is not too early either.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -121,8 +121,8 @@ impl Following {
         }
     }
 
-    /// Waits for the first handshakes. Returns the update that this replica needs before it makes calls under the current
-    /// policy; `None`: it needs none.
+    /// Waits for the first handshakes. Returns the update that this replica needs before it makes calls under the
+    /// current policy; `None`: it needs none.
     pub(super) async fn first(&self, clock: Clock) -> Option<Update> {
         let known = self.known.as_ref()?;
         let ways = self.routes.iter().map(|(route, _)| route.way.first());

@@ -1,5 +1,5 @@
-//! A limit as this replica's file has it, and as plain values under its current policy. `wire` reads the text of a policy
-//! as the configuration is read, and writes one with a changed value.
+//! A limit as this replica's file has it, and as plain values under its current policy. `wire` reads the text of a
+//! policy as the configuration is read, and writes one with a changed value.
 
 use std::fmt;
 use std::time::Duration;

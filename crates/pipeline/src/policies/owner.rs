@@ -1,9 +1,9 @@
 //! Claims the names of the limits and routes of this replica for its fleet.
 //!
 //! `core::owner` says why, and the store decides. Until the names are claimed this replica declares no policy and
-//! decodes no message, so that it changes nothing of another fleet. If another fleet has a name, the process
-//! ends (`cli::run`): going on would mix two fleets, and waiting would look like an outage. The claim is made again
-//! every twenty seconds and whenever the store comes back, because a store that lost its state has lost the claims, too.
+//! decodes no message, so that it changes nothing of another fleet. If another fleet has a name, the process ends
+//! (`cli::run`): going on would mix two fleets, and waiting would look like an outage. The claim is made again every
+//! twenty seconds and whenever the store comes back, because a store that lost its state has lost the claims, too.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,9 +1,9 @@
 //! Whether an operator paused a route (`sluiced routes pause`).
 //!
-//! Problem: one route must stop on every replica, also on one that starts or comes back meanwhile, while other routes of
-//! its limits go on. The store keeps the pause as that of a limit without a policy (`core::policy`), so it arrives in the
-//! same ways: by a notice, and every 20 s; and a replica that knows it gives it back to a store that lost it. What
-//! follows is the route's gate's affair: as in closed hours the tap closes, and messages wait in their queue. Until the
+//! Problem: one route must stop on every replica, also on one that starts or comes back meanwhile, while other routes
+//! of its limits go on. The store keeps the pause as that of a limit without a policy (`core::policy`), so it arrives
+//! in the same ways: by a notice, and every 20 s; and a replica that knows it gives it back to a store that lost it.
+//! The gate of the route does the rest: as in closed hours the tap closes, and messages wait in their queue. Until the
 //! store answered for the first time, the gate is shut.
 
 use std::sync::Arc;
@@ -21,8 +21,8 @@ use super::{Declares, RETRY, SPREAD, changed};
 use crate::handle::{PacerHandle, ToPacer};
 use crate::route::Route;
 
-/// How often the store is asked beside the notices: one may be lost, and a store that lost its state is to get the pause
-/// back.
+/// How often the store is asked beside the notices: one may be lost, and a store that lost its state is to get the
+/// pause back.
 const AGAIN: Duration = Duration::from_secs(20);
 
 /// Where operators pause routes.

@@ -1,8 +1,8 @@
 //! Whether the messages of a route can be sent at all.
 //!
 //! A message is unfit where no request can be made from it, or where a limit can never let it pass. Once many in a row
-//! have died like this, `core::stall` puts a brake on: unfit messages are set aside in a wait queue with the reason, and
-//! are tried again when they come back. The route is not ready meanwhile.
+//! have died like this, `core::dying` puts a brake on: unfit messages are set aside in a wait queue with the reason,
+//! and are tried again when they come back. The route is not ready meanwhile.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;

@@ -122,8 +122,8 @@ impl RouteGate {
         self.report(BreakerReport::Look, pacer);
     }
 
-    /// Decides what the route sends now, and asks the store for a probe if one is due. `load` is measured while no call can
-    /// end: a call that ends later has the gate reviewed again.
+    /// Decides what the route sends now, and asks the store for a probe if one is due. `load` is measured while no call
+    /// can end: a call that ends later has the gate reviewed again.
     pub(crate) fn review(
         self: &Arc<Self>,
         load: impl FnOnce() -> Load,

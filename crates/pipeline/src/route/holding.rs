@@ -149,8 +149,8 @@ impl Holding {
         }
     }
 
-    /// The tenant that makes most of the calls, in words. Its name comes from messages, so it is logged as it is only if
-    /// the configuration has it, too. `None`: among many tenants with a message each, none stands out.
+    /// The tenant that makes most of the calls, in words. Its name comes from messages, so it is logged as it is only
+    /// if the configuration has it, too. `None`: among many tenants with a message each, none stands out.
     fn most_calls(&self, now: Mono) -> Option<String> {
         let most = lock(&self.takers).most(now);
         let (tenant, share) = most.filter(|(_, share)| *share >= LEAST_SHARE)?;

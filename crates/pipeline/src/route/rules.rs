@@ -72,9 +72,9 @@ impl Priority {
 /// What a route believes of an answer, and keeps of it.
 #[derive(Clone, Copy, Debug)]
 pub struct AnswerRules {
-    /// How long a limit waits where the answer does not say it, …
+    /// How long a limit waits where the answer does not say it.
     pub wait: Duration,
-    /// … and the longest wait that is believed.
+    /// The longest wait that is believed of an answer.
     pub max_wait: Duration,
     /// How long a call usually takes.
     pub latency: Duration,

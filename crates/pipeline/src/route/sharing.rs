@@ -167,8 +167,8 @@ impl Sharing {
         Some((others, standings.collect()))
     }
 
-    /// Its state for its own messages. The other routes do not use it while its downstream is away, but it sends the probe,
-    /// and keeps a message for that.
+    /// Its state for its own messages. The other routes do not use it while its downstream is away, but it sends the
+    /// probe, and keeps a message for that.
     fn own_standing(&self, now: Mono) -> Standing {
         let mut own = self.standing();
         let (is_open, sends, probes) = self
@@ -181,8 +181,8 @@ impl Sharing {
         own
     }
 
-    /// The first moment from `at` on at which the hours of this route, or of one that may take its messages, let a message
-    /// pass.
+    /// The first moment from `at` on at which the hours of this route, or of one that may take its messages, let a
+    /// message pass.
     pub(crate) fn opening(&self, at: StoreTime) -> StoreTime {
         let others = self.others.get().into_iter().flatten();
         let openings = others.map(|other| other.opening(at));

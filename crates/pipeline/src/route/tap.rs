@@ -1,5 +1,5 @@
-//! The tap of a route: whether it consumes. `core::gate` decides that from the gate of the route and the availability of
-//! its paced limit; here it is carried out, shown to the other routes of the queue, and logged.
+//! The tap of a route: whether it consumes. `core::gate` decides that from the gate of the route and the availability
+//! of its paced limit; here it is carried out, shown to the other routes of the queue, and logged.
 
 use std::sync::Arc;
 
@@ -72,9 +72,9 @@ impl RouteTap {
         self.meters.tap_open.set(0.0);
     }
 
-    /// Shows the other routes of the queue whether this one sends what it gets. Neither a slow limit nor the first calls
-    /// after an outage are a reason to move. A route whose messages are sent away, set aside, or tried one at a time,
-    /// consumes and does not send.
+    /// Shows the other routes of the queue whether this one sends what it gets. Neither a slow limit nor the first
+    /// calls after an outage are a reason to move. A route whose messages are sent away, set aside, or tried one at a
+    /// time, consumes and does not send.
     fn show(&self, turn: TapDecision, availability: Availability, now: Mono) {
         let waits_for_slot =
             turn.shut.is_none() && matches!(availability, Availability::Until(_, WaitReason::Turn));
@@ -102,7 +102,8 @@ impl RouteTap {
         let opening = self.gate.sends().opening();
         let wait = opening.and_then(|opening| length(opening, now));
         match (turn.is, turn.shut, availability) {
-            // For each probe, and for each call that comes first when it is back.
+            // While the downstream is away or has just come back, the tap opens for single calls: too often for the
+            // log.
             (Tap::Open, ..) if self.gate.with(|gate| gate.is_away()) => {
                 debug!(%route, "tap open: for a call that probes");
             }

@@ -187,7 +187,7 @@ impl ServerCertVerifier for Trust {
         let judged = chains.verify_server_cert(certificate, others, name, ocsp, now);
         let Err(error) = &judged else { return judged };
         let is_configured = || self.configured.iter().any(|known| known == certificate);
-        // Both come only after its time was checked.
+        // The library reports these two errors only for a certificate that is within its time.
         let is_about_its_kind = is_authority(error)
             || matches!(
                 error,

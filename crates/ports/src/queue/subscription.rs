@@ -135,7 +135,7 @@ impl Subscription {
     }
 
     /// The deliveries: at most the prefetch at a time from the work queue, and at most
-    /// [`ParkedQueue::prefetch`](sluiced_core::parking::ParkedQueue::prefetch) from each space of parked messages. Can be taken
+    /// [`ParkedQueue::prefetch`](sluiced_core::parking::ParkedQueue::prefetch) from each parked queue. Can be taken
     /// once. Ends when nothing more can come (the embedded queue is empty and settled, or the subscription was
     /// closed).
     pub fn deliveries(&self) -> Option<mpsc::UnboundedReceiver<Delivery>> {

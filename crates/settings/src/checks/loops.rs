@@ -7,7 +7,7 @@
 //!
 //! Only constant routing keys of the default exchange name a queue. Where templates do, the way is known at
 //! run time only: that is a warning, if it could close a circle. What goes to a named exchange is not known
-//! here at all. At run time results of results end after a few steps (`pipeline::results`).
+//! here at all. At run time results of results end after a few steps (`pipeline::ends::results`).
 
 use std::collections::{BTreeSet, VecDeque};
 

@@ -10,7 +10,7 @@ use sluiced_core::rate::Cost;
 use sluiced_core::zone::Zone;
 use sluiced_template::{self as template, About, WrongTemplate};
 
-/// The same, or a template that makes one.
+/// A name of the tz database, or a template that makes one.
 pub(crate) const ZONE_OF: Shape = Shape::Text(Form {
     check: or_made::<Zone>,
     pattern: r"\{\{|\{%|^[A-Za-z0-9_+/-]+$",

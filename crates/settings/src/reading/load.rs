@@ -65,8 +65,8 @@ pub struct Extra {
     pub text: String,
 }
 
-/// Like [`load`], for a command that `needs` only some of the secrets. With one more layer above all others, if there is
-/// an extra text.
+/// Like [`load`], for a command that `needs` only some of the secrets. With one more layer above all others, if there
+/// is an extra text.
 ///
 /// # Errors
 /// Every fault that was found, with the warnings.

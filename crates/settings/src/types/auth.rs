@@ -99,7 +99,7 @@ table! {
         client_auth: ClientAuth = ClientAuth::SHAPE, Default "basic";
         /// What the token shall be good for, in words of the server.
         scope: Option<String> = TEXT, Optional "messages:send";
-        /// For whom it shall be, where the server asks for that.
+        /// The audience that the token is for, where the server asks for one.
         audience: Option<String> = TEXT, Optional "https://api.example.com";
     }
 }

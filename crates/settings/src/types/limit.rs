@@ -96,8 +96,8 @@ table! {
     }
 }
 
-/// Those of a limit of calls in flight: what a call used counts while it runs. The last ones are `actual` and
-/// `max_actual`.
+/// The keys of [`KeyedCounting`] without its last two, `actual` and `max_actual`: a call in flight counts as long as it
+/// runs, and not by what it used.
 const IN_FLIGHT: &[Key] = KeyedCounting::KEYS
     .split_at(KeyedCounting::KEYS.len() - 2)
     .0;

@@ -14,21 +14,21 @@ use sluiced_core::schedule::DEFAULT_HORIZON;
 use sluiced_core::time::micros;
 use sluiced_core::zone::Zone;
 
-/// The first headroom of a keyed limit that follows what is measured: this part of its window …
+/// The first headroom of a keyed limit that follows what is measured: its window divided by this.
 const HEADROOM_PART: u32 = 100;
-/// … but no less than Redis 10 ms away needs (three quarters of it for a round trip and a little) …
+/// The smallest first headroom: Redis 10 ms away needs it (three quarters are for a round trip and a little).
 const HEADROOM_MIN: Duration = Duration::from_millis(35);
-/// … and no more.
+/// The largest first headroom.
 const HEADROOM_MAX: Duration = Duration::from_secs(5);
 /// The first headroom of a paced limit that follows what is measured.
 const PACED_HEADROOM: Duration = Duration::from_millis(5);
-/// The smallest parts of such a headroom: below, the slots that even a quiet machine misses cost more than is
-/// saved, …
+/// The smallest parts of such a headroom: below them, the slots that even a quiet machine misses cost more than is saved.
 const LEAST_PACED: Headroom = Headroom {
     late: Duration::from_micros(1_500),
     way: Duration::from_micros(500),
 };
-/// … and a permit must be valid for some milliseconds longer than its round trip.
+/// The smallest parts of the headroom of a keyed limit: a permit must be valid for some milliseconds longer than its
+/// round trip.
 const LEAST_KEYED: Headroom = Headroom {
     late: Duration::from_micros(7_500),
     way: Duration::from_micros(500),
@@ -241,7 +241,7 @@ impl Limit {
         }
     }
 
-    /// Whether a key of it is another one in each queue.
+    /// Whether each queue has its own keys of this limit.
     #[must_use]
     pub const fn is_of_queue(&self) -> bool {
         matches!(self, Self::Once(limit) if !limit.shared)

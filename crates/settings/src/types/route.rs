@@ -271,7 +271,7 @@ impl Route {
         }
     }
 
-    /// How long a limit stands still where the downstream does not say it, …
+    /// For how long a limit stands still where the downstream does not say it.
     #[must_use]
     pub const fn throttle_wait(&self) -> Duration {
         match &self.downstream {
@@ -280,7 +280,7 @@ impl Route {
         }
     }
 
-    /// … and the longest that it may say.
+    /// The longest time that a downstream may say for which a limit stands still. SMPP says none: `throttle_wait`.
     #[must_use]
     pub const fn max_throttle_wait(&self) -> Duration {
         match &self.downstream {
@@ -329,7 +329,7 @@ impl Route {
     pub(crate) fn default_prefetch(&self, rate: Rate) -> u16 {
         let held = self.max_hold.get() + self.call_latency();
         let wanted = (rate.per_second() * held.as_secs_f64()).ceil();
-        // At a slow rate no more than ten minutes of it: the broker wants its acks.
+        // At a slow rate no more than ten minutes of messages: the broker ends a channel that acknowledges too late.
         let least = (rate.per_second() * 600.0).clamp(1.0, 16.0);
         // AMQP's field has 16 bits.
         wanted.clamp(least, 10_000.0) as u16

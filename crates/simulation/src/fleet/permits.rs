@@ -1,5 +1,5 @@
 //! The questions of replicas to the keyed limits and what follows from the answers: like
-//! `pipeline::admit`, `pipeline::permit` and `pipeline::refunder`.
+//! `pipeline::admit`, `pipeline::permit` and `pipeline::permit::refunder`.
 
 use sluiced_core::limits::admission::Decision;
 use sluiced_core::limits::generation::{BEAT, Memory};

@@ -1,5 +1,5 @@
 //! The policies that slots are leased under, and the headroom, which follows what replicas measure, as in
-//! `pipeline::follow`.
+//! `pipeline::policies::follow`.
 
 use std::time::Duration;
 

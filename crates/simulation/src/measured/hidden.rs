@@ -1,10 +1,11 @@
 //! Ways that handshakes do not see, under `headroom = "auto"`.
 //!
 //! A proxy or a balancer ends the connections nearby, and the way behind it varies. Providers also think before they
-//! answer, so the times of answers say only by how much the way varies at most. The rule is `core::headroom`'s: refusals
-//! though the limit was kept show that there is such a way, and then the answers count. What this simulates is that rule
-//! over one schedule, with a provider that counts sliding windows: nothing comes too early once a refusal was seen, as
-//! long as the way varies by no more than the part of the window that is kept for it, and beyond that it is said.
+//! answer, so the times of answers say only by how much the way varies at most. The rule is `core::headroom`'s:
+//! refusals though the limit was kept show that there is such a way, and then the answers count. What this simulates is
+//! that rule over one schedule, with a provider that counts sliding windows: nothing comes too early once a refusal was
+//! seen, as long as the way varies by no more than the part of the window that is kept for it, and beyond that it is
+//! said.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};

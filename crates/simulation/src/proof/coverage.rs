@@ -7,13 +7,13 @@ use super::scenario::Scenario;
 use super::verdict::FleetOutcome;
 use crate::surroundings::{Fault, Kept};
 
-/// The columns.
+/// The columns of the table of coverage.
 const COLUMNS: [&str; 15] = [
     "runs", "chained", "paced", "crash", "leave", "join", "pause", "flush", "empty", "older",
     "kept", "away", "step", "rate", "lost",
 ];
 
-/// The sums.
+/// How many runs had each kind of limit and each kind of event.
 #[derive(Clone, Debug, Default)]
 pub struct Coverage {
     kinds: BTreeMap<&'static str, BTreeMap<&'static str, u64>>,

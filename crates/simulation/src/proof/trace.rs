@@ -59,7 +59,7 @@ impl Trace {
 }
 
 impl What {
-    /// Whether it only follows from other events, or is visible in later ones.
+    /// Whether an event can be seen from other events, so that a trace may leave it out.
     const fn is_of_course(&self) -> bool {
         matches!(
             self,

@@ -35,7 +35,7 @@ const KINDS: [&str; 6] = [
     include_str!("../../../../lua/limits/once.lua"),
 ];
 
-/// The script of a rule.
+/// The place in [`KINDS`] of the script of a rule, which is also its bit in `KeyBatch::kinds`.
 const fn script_of(rule: &Rule) -> usize {
     match rule {
         Rule::Gcra(_) => 0,
@@ -47,7 +47,7 @@ const fn script_of(rule: &Rule) -> usize {
     }
 }
 
-/// What comes before them.
+/// The first part of every script about keyed limits, before the parts of the kinds.
 const COMMON: &str = include_str!("../../../../lua/limits/common.lua");
 
 /// The last part of a script, after the kinds of a call. Only these kinds are included, because

@@ -63,7 +63,7 @@ impl Connection {
     }
 
     /// Calls a script on the server of its first key. Ends within the response timeout, except for a call
-    /// that is heard out, and at once while that server is out of reach. A script is never sent twice.
+    /// that is heard out, and at once while that server is out of reach. A script that may have run is not sent again.
     pub(super) async fn call<T: FromRedisValue>(
         &self,
         call: &ScriptCall<'_>,

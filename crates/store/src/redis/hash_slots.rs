@@ -1,8 +1,8 @@
 //! The hash slots of a Redis Cluster: in which one a key lies, and which node serves it.
 //!
-//! From the cluster specification: a key lies in one of 16384 slots, which is CRC16 (XMODEM) of the key modulo 16384, and
-//! where a key holds a non-empty text in braces, only that text counts. All keys of one decision carry the same tag, so
-//! they lie in one slot, and one script may touch them all.
+//! From the cluster specification: a key lies in one of 16384 slots, which is CRC16 (XMODEM) of the key modulo 16384,
+//! and where a key holds a non-empty text in braces, only that text counts. All keys of one decision carry the same
+//! tag, so they lie in one slot, and one script may touch them all.
 
 use std::collections::BTreeSet;
 

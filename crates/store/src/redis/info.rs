@@ -112,8 +112,8 @@ pub(super) async fn save_points(connection: &mut Driven) -> Option<String> {
     Some(value)
 }
 
-/// Settings that may cost limits their state, by `INFO` and [`save_points`]. These matter only
-/// for keyed limits: a paced one starts again behind its guard within a second.
+/// Settings that may cost limits their state, by `INFO` and [`save_points`]. These matter only for keyed limits: a
+/// paced limit starts again behind its guard, and what it leased before counts no more then.
 pub(super) fn risks(info: &str, save: Option<&str>) -> Vec<String> {
     let mut risks = Vec::new();
     let policy = field(info, "maxmemory_policy").unwrap_or("noeviction");

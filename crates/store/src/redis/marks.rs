@@ -1,10 +1,11 @@
-//! The keys under which the replicas sign the headers of their copies: one in Redis, which all of them use, and in memory
-//! the ones that this replica has seen.
+//! The keys under which the replicas sign the headers of their copies: one in Redis, which all of them use, and in
+//! memory the ones that this replica has seen.
 //!
-//! Problem: if Redis loses the key, copies that wait at the broker are signed under a key that replicas which start later
-//! do not know. So each replica that runs writes the key that it knows again, at each connection, when a lease shows that
-//! the state was lost ([`KeptKeys::state_is_new`]), and every few seconds; and never over another one. If a replica that
-//! knew none was faster, its key is used from then on, and the earlier ones are still believed where they are known.
+//! Problem: if Redis loses the key, copies that wait at the broker are signed under a key that replicas which start
+//! later do not know. So each replica that runs writes the key that it knows again, at each connection, when a lease
+//! shows that the state was lost ([`KeptKeys::state_is_new`]), and every few seconds; and never over another one. If a
+//! replica that knew none was faster, its key is used from then on, and the earlier ones are still believed where they
+//! are known.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -51,7 +52,8 @@ impl KeptKeys {
         }
     }
 
-    /// Redis has begun anew: a key that it lost is written again at once, before a replica that starts now makes another.
+    /// Redis has begun anew: a key that it lost is written again at once, before a replica that starts now makes
+    /// another.
     pub(super) fn state_is_new(&self) {
         self.is_new.notify_one();
     }

@@ -1,10 +1,10 @@
 //! What is needed of a server, asked by `run` for each connection and by `check --connect`.
 //!
 //! Problem: many programs and services speak the protocol of Redis, and each lacks something else: commands, scripts
-//! without keys, keys that a script did not name, whole numbers in answers, a field of `INFO`. What was not asked at the
-//! start would show as a limit that never grants, or as one that grants too much. So everything is asked in one place,
-//! and a server that lacks something is refused with what it is. `docs/redis.md` has the tables of what is needed and
-//! of what each server lacks.
+//! without keys, keys that a script did not name, whole numbers in answers, a field of `INFO`. What was not asked at
+//! the start would show as a limit that never grants, or as one that grants too much. So everything is asked in one
+//! place, and a server that lacks something is refused with what it is. `docs/redis.md` has the tables of what is
+//! needed and of what each server lacks.
 
 use futures::future::try_join_all;
 use redis::{ErrorKind, RedisError, Script, ScriptInvocation, ServerErrorKind, Value};

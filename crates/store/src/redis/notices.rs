@@ -1,9 +1,8 @@
 //! Notices of the replicas to each other: a subscription on a connection of its own.
 //!
-//! In a cluster every node passes on what any of them publishes, and under Sentinels the replicas pass it on
-//! too, so one subscription is enough. Publish/subscribe may lose a notice. That is fine: the next answer has
-//! the same information. So a broken subscription is rebuilt without a log line; the other connection logs
-//! the reason.
+//! In a cluster every node passes on what any of them publishes, and under Sentinels the copies of the primary pass it
+//! on too, so one subscription is enough. Publish/subscribe may lose a notice. That is fine: the next answer has the
+//! same information. So a broken subscription is rebuilt without a log line; the other connection logs the reason.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -15,9 +15,9 @@ use super::needs::key_of_trial;
 use super::server::Server;
 use sluiced_ports::store::StoreError;
 
-/// Questions for the round trip, after the first, which includes loading the script …
+/// Questions for the round trip, after the first, which includes loading the script.
 const ROUNDS: usize = 20;
-/// … and the last is asked after this, however few they were.
+/// No more questions are asked after this, however few they were.
 const ROUNDS_BOUND: Duration = Duration::from_secs(2);
 /// So many of them may be slower than what counts as a slow one: a machine that stood still for a moment
 /// shows nothing about the way.

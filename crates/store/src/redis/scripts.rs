@@ -241,7 +241,7 @@ pub(super) fn replicas_key(family: Family, prefix: &str, limit: &str) -> String 
     format!("{}:replicas", start_of_keys(family, prefix, limit))
 }
 
-/// The keys of the rows of a limit, for a pause or a freeze.
+/// The keys of the rows of a limit: to end their freezes, and to read these.
 pub(super) fn keys_of_rows(family: Family, prefix: &str, limit: &str) -> Vec<String> {
     match family {
         Family::Paced => row_keys(prefix, limit).to_vec(),

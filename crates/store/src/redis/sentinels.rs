@@ -58,8 +58,8 @@ impl Sentinels {
         }
     }
 
-    /// The primary by the latest change that a majority of the Sentinels know, or those that
-    /// can be reached. Ends within the connect and the response timeout.
+    /// The primary in the answer with the highest epoch. A majority of the Sentinels is waited for; if fewer can be
+    /// reached, these decide. Ends within the connect and the response timeout.
     pub(super) async fn primary(&self) -> Result<Address, StoreError> {
         let mut asked: FuturesUnordered<_> = self.all.iter().map(|one| self.ask(one)).collect();
         let majority = self.all.len() / 2 + 1;

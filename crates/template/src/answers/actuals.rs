@@ -30,7 +30,7 @@ impl RouteActuals {
         }
     }
 
-    /// Compiles the templates of limits, by their names, each with the most that it is believed, if that is written.
+    /// Compiles the templates of limits, by their names, each with its `max_actual`, if that is written.
     ///
     /// # Errors
     /// When a template is wrong, which a checked configuration excludes.
@@ -51,7 +51,7 @@ impl RouteActuals {
         Ok(Self { templates, each })
     }
 
-    /// The limits that have one, each with the most that it is believed, if that is written.
+    /// The limits that have one, each with its `max_actual`, if that is written.
     pub fn limits(&self) -> impl Iterator<Item = (&str, Option<NonZeroU32>)> {
         self.each.iter().map(|one| (&*one.limit, one.most))
     }

@@ -24,7 +24,7 @@ pub struct RouteQuotas {
     each: Vec<RouteQuota>,
 }
 
-/// One of them.
+/// The quota of one limit, and where answers say it.
 struct RouteQuota {
     limit: Box<str>,
     spare: u64,

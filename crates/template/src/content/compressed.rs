@@ -100,7 +100,8 @@ pub(super) fn is_gzip(data: &[u8]) -> bool {
     data.starts_with(b"\x1f\x8b\x08")
 }
 
-/// Whether it begins with the header of zlib that all encoders write, for the largest window. No JSON begins with an `x`.
+/// Whether it begins with the header of zlib that all encoders write, for the largest window. No JSON begins with an
+/// `x`.
 pub(super) fn is_zlib(data: &[u8]) -> bool {
     matches!(data, [0x78, second, ..] if u16::from_be_bytes([0x78, *second]).is_multiple_of(31))
 }

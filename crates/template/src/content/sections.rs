@@ -1,12 +1,12 @@
 //! Sections of AMQP 1.0, as RabbitMQ hands them to a client of AMQP 0.9.1.
 //!
-//! A message with one data section comes as its bytes. Any other body comes as it was encoded, section after section, with
-//! the type `amqp-1.0` (README of `rabbitmq_amqp1_0`). AMQP 1.0, part 3, section 3.2: data are bytes, a value is anything,
-//! a sequence is a list. A text in a value is the body; everything else becomes JSON.
+//! A message with one data section comes as its bytes. Any other body comes as it was encoded, section after section,
+//! with the type `amqp-1.0` (README of `rabbitmq_amqp1_0`). AMQP 1.0, part 3, section 3.2: data are bytes, a value is
+//! anything, a sequence is a list. A text in a value is the body; everything else becomes JSON.
 //!
-//! **Several sections.** RabbitMQ 3 hands them over in reverse (its plugin gives a list of sections to code that takes a
-//! list as reversed), later versions as they were sent. So of several data sections that order counts in which they are
-//! JSON, and several sequences cannot be read: both orders are lists.
+//! **Several sections.** RabbitMQ 3 hands them over in reverse (its plugin gives a list of sections to code that takes
+//! a list as reversed), later versions as they were sent. So of several data sections that order counts in which they
+//! are JSON, and several sequences cannot be read: both orders are lists.
 //!
 //! Lengths and counts are the publisher's: nothing is taken beyond the end, nesting is bounded, and no array makes more
 //! items than the body has bytes (an item of an array may have none).

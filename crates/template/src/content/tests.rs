@@ -1,4 +1,5 @@
-//! Bodies as publishers write them. Those of Celery 5.7.0, Dramatiq 2.2.1 and kombu 5.7.0 were taken from these programs.
+//! Bodies as publishers write them. Those of Celery 5.7.0, Dramatiq 2.2.1 and kombu 5.7.0 were taken from these
+//! programs.
 
 use std::io::Write as _;
 

@@ -1,8 +1,8 @@
 //! Plain signs for typographic ones.
 //!
 //! Problem: one `’` that a word processor or a phone wrote turns a text into UCS-2, which holds less than half as much.
-//! So a sign that the alphabet lacks may be written as the plain one that looks alike or means the same. Letters are never
-//! changed: another letter is another word.
+//! So a sign that the alphabet lacks may be written as the plain one that looks alike or means the same. Letters are
+//! never changed: another letter is another word.
 //!
 //! The signs are those of the lists "Smart Encoding" (Twilio) and "Auto Encoding" (Sinch), without letters.
 

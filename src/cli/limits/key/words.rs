@@ -28,7 +28,7 @@ impl KeyState {
         ))
     }
 
-    /// For how long the limit remembers a message, and so what it says that nothing is known of the key.
+    /// The text for a key without state: for how long the limit remembers, and so since when nothing was counted.
     pub(in crate::cli) fn memory(&self) -> String {
         let now = self.look.now;
         let none_since = |memory: Duration, what: &str| {

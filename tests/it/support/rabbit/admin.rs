@@ -9,9 +9,9 @@ use std::time::Duration;
 use super::{BOOT, Rabbit};
 
 impl Rabbit {
-    /// Evaluates an Erlang expression in the server. Returns its value as Erlang writes it. It is what `rabbitmqctl` does, which
-    /// starts an Erlang of its own each time: that takes a hundred times as long. As with it, a server that takes
-    /// connections already may still be starting.
+    /// Evaluates an Erlang expression in the server. Returns its value as Erlang writes it. It is what `rabbitmqctl`
+    /// does, which starts an Erlang of its own each time: that takes a hundred times as long. As with it, a server that
+    /// takes connections already may still be starting.
     pub fn eval(&self, expression: &str) -> String {
         let end = std::time::SystemTime::now() + BOOT;
         let asked = format!(

@@ -53,17 +53,17 @@ pub use moving::{Moved, Replay};
 const FETCH: u32 = 16;
 /// So many acknowledgements, or letters that are given back, are under way at a time.
 const COMMANDS: usize = 16;
-/// So many letters move together at most …
+/// The most letters that move together.
 pub const BATCH: usize = 100;
-/// … and so many bytes of them; one that is larger moves alone.
+/// The most bytes of letters that move together; a larger letter moves alone.
 pub const BATCH_BYTES: usize = WINDOW;
-/// How long letters that are given back may take to be in their queue …
+/// How long letters that are given back may take to be in their queue.
 const RETURN: Duration = Duration::from_secs(2);
-/// … and how often that is checked.
+/// How often it is checked whether they are.
 const LOOK: Duration = Duration::from_millis(5);
-/// How long a reader can be seen after it took letters: longer than the replicas need to count them twice …
+/// How long a reader can be seen after it took letters: longer than the replicas need to count them twice.
 const SIGN: Duration = Duration::from_secs(60);
-/// … and how often it says so.
+/// How often a reader renews its sign.
 const SIGN_EVERY: Duration = Duration::from_secs(20);
 /// How long closing the connections may take.
 const CLOSING: Duration = Duration::from_secs(1);

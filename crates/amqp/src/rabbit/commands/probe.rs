@@ -170,7 +170,7 @@ async fn tried(live: &Live, route: &RouteOptions, found: bool) -> Result<Vec<Str
             _ => {}
         }
     }
-    // Those that are there do not show whether copies may be published, which waits ask for.
+    // Queues that exist do not show whether copies may be published to new ones, which waits need.
     let nowhere = format!("{}.wait.none", route.queue());
     if not_compared.is_empty() {
         let wait = Target::Wait(route.ladder().rung(Duration::ZERO));
@@ -200,7 +200,8 @@ async fn may_publish(live: &Live, nowhere: String) -> Result<(), RabbitError> {
     refused(published.await.map(drop))
 }
 
-/// Results need their exchange, or the one queue that they all go to. Whether they may be published shows only then.
+/// Results need their exchange, or the one queue that they all go to. Only then can be checked whether they may be
+/// published.
 async fn results_have_a_place(live: &Live, route: &RouteOptions) -> Result<(), RabbitError> {
     let exchange = live.find_exchange(route.exchange()).await;
     exchange.map_err(RabbitError::of_right)?;
@@ -268,10 +269,10 @@ async fn may_use(
     }
 }
 
-/// Needs the right to configure, and for a wait queue those to read it and to write to the default exchange; and that the
-/// virtual host may have one more queue. RabbitMQ 4 asks for that after it has looked at the arguments and before the
-/// type of the queue looks at its properties (`rabbit_queue_type:declare`); RabbitMQ 3 asks for it first. A quorum
-/// queue that is exclusive is what no version makes.
+/// Needs the right to configure, and for a wait queue those to read it and to write to the default exchange; and that
+/// the virtual host may have one more queue. RabbitMQ 4 asks for that after it has looked at the arguments and before
+/// the type of the queue looks at its properties (`rabbit_queue_type:declare`); RabbitMQ 3 asks for it first. A quorum
+/// queue that is exclusive is made by no version, so nothing is left behind.
 async fn declare_nothing(
     live: &Live,
     route: &RouteOptions,

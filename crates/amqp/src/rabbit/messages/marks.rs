@@ -12,10 +12,11 @@
 //! Both cover the message itself, too: the digest of its body and the publisher's message id. Headers that are copied
 //! to another message are worth nothing there. The same message with its own marks is the same message.
 //!
-//! **Versions.** Copies wait at the broker while sluiced is upgraded, and replicas of two versions read each other's. So the
-//! name of a header is its version: what it means never changes, and a later form is another header. The same holds for a
-//! mark, which covers the same headers for ever: a version that signs more writes a mark of another name, beside these two
-//! as long as an earlier version may read them. A header whose name a version does not know is ignored.
+//! **Versions.** Copies wait at the broker while sluiced is upgraded, and replicas of two versions read each other's.
+//! So the name of a header is its version: what it means never changes, and a later form is another header. The same
+//! holds for a mark, which covers the same headers for ever: a version that signs more writes a mark of another name,
+//! beside these two as long as an earlier version may read them. A header whose name a version does not know is
+//! ignored.
 
 use ring::{digest, hmac};
 

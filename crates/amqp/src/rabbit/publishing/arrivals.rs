@@ -1,9 +1,9 @@
-//! Publishes what arrives by itself and belongs to no delivery of a queue: receipts and messages from phones, which a message
-//! centre delivers.
+//! Publishes what arrives by itself and belongs to no delivery of a queue: receipts and messages from phones, which a
+//! message centre delivers.
 //!
-//! Problem: the centre must learn that what it delivered is safe, and only then. So each comes with a sender, which is used
-//! once the broker has confirmed it or not taken it. Nothing is tried again here: the centre keeps what was not confirmed,
-//! and delivers it again. So what is under way is bounded by what the centre sends at a time.
+//! Problem: the centre must learn that what it delivered is safe, and only then. So each comes with a sender, which is
+//! used once the broker has confirmed it or not taken it. Nothing is tried again here: the centre keeps what was not
+//! confirmed, and delivers it again. So what is under way is bounded by what the centre sends at a time.
 
 use std::sync::Arc;
 use std::time::Duration;

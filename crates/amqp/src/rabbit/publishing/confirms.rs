@@ -8,8 +8,8 @@
 //! was written. The time that the bytes under way take at [`SLOWEST`] is added, because they may lie in buffers.
 //! All channels of a connection share it, so the bytes and the writes of all of them count.
 //!
-//! While some copies are confirmed, others may wait forever, if most nodes of their queue are away: [`ConfirmChannel::silent`]
-//! shows these, and [`ConfirmChannel::give_up`] takes them out.
+//! While some copies are confirmed, others may wait forever, if most nodes of their queue are away:
+//! [`ConfirmChannel::silent`] shows these, and [`ConfirmChannel::give_up`] takes them out.
 //!
 //! **Returns.** The broker returns a copy whose queue is gone and then confirms it. lapin keeps returned
 //! messages in their order and attaches the first of them to whichever confirm comes next. So a confirm may
@@ -43,9 +43,9 @@ use crate::rabbit::messages::convert::copies::{copy_number, numbered};
 use crate::rabbit::messages::convert::frame_size::shortened;
 use crate::rabbit::queues::topology::{Copy, published};
 
-/// Copies that are under way at a time at most …
+/// The most copies that are under way at a time.
 const MOST: usize = 512;
-/// … and their bytes; one that is larger goes alone.
+/// The most bytes of copies that are under way at a time; a larger copy goes alone.
 pub(in crate::rabbit) const WINDOW: usize = 1 << 20;
 /// The slowest connection that is waited for, in bytes a second.
 const SLOWEST: f64 = 65_536.0;

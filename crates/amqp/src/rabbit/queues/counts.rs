@@ -129,8 +129,8 @@ impl Broker {
         }
     }
 
-    /// Returns why some queues cannot be counted, if so. `unconsumed`: when the last look began, if that saw messages in
-    /// the work queue and no consumer.
+    /// Returns why some queues cannot be counted, if so. `unconsumed`: when the last look began, if that saw messages
+    /// in the work queue and no consumer.
     async fn count(
         &self,
         waits: &mut [Wait],
@@ -207,7 +207,8 @@ impl Broker {
         drop(self.news.send(news));
     }
 
-    /// How many messages a queue holds. If it does not say, the channel is another one. What is gone is reported.
+    /// How many messages a queue holds. A failed question ends its channel, so `channel` is replaced. A queue that is
+    /// gone is reported.
     async fn messages(
         &self,
         live: &Live,
@@ -241,7 +242,8 @@ impl Broker {
         Ok(Looked::Holds(found))
     }
 
-    /// There were more dead letters before. One that is read to keep the queue from expiring is back by now.
+    /// Looks again where there were more dead letters before: a letter that was taken to keep the queue from expiring
+    /// is back by now.
     async fn look_again(
         &self,
         live: &Live,
@@ -259,14 +261,14 @@ impl Broker {
         Ok(())
     }
 
-    /// A queue could not be used. Why it still cannot is remembered.
+    /// Tries a queue that could not be used, and remembers the reason if it still cannot be.
     async fn try_again(&self, target: Target) {
         let Ok(live) = self.context.connections.counting.acquire().await else {
             return;
         };
         let made = self.context.make_sure(&live, target).await;
-        if let (Ok(()), Target::Parked(space)) = (made, target) {
-            self.tell(News::Parked(vec![space]));
+        if let (Ok(()), Target::Parked(parked_queue)) = (made, target) {
+            self.tell(News::Parked(vec![parked_queue]));
         }
     }
 

@@ -1,12 +1,12 @@
 //! Keeps queues of ours from expiring while they hold messages.
 //!
 //! Problem: a policy with `expires` on all queues deletes one that is unused for so long, with its messages. Unused
-//! means: no consumers, nothing read, not declared again. A wait queue and the dead letters are never consumed. A classic
-//! queue is kept by each look at it, so by counting its messages (`counts`). A quorum queue is not (tried on
-//! RabbitMQ 3.10; its page about quorum queues says so too), only by reading from it. So one message of
-//! each quorum queue that holds some is read now and then, and given back at once: it keeps its place and the time
-//! that it has left. The broker counts that as a return. A dead letter that was returned often is copied, so that its
-//! count starts again (`letters`).
+//! means: no consumers, nothing read, not declared again. A wait queue and the dead letters are never consumed. A
+//! classic queue is kept by each look at it, so by counting its messages (`counts`). A quorum queue is not (tried on
+//! RabbitMQ 3.10; its page about quorum queues says so too), only by reading from it. So one message of each quorum
+//! queue that holds some is read now and then, and given back at once: it keeps its place and the time that it has
+//! left. The broker counts that as a return. A dead letter that was returned often is copied, so that its count starts
+//! again (`letters`).
 //!
 //! A policy whose `expires` is shorter than [`RENEW`] cannot be kept off like this: `check --connect` names it
 //! (`management`), and what it deletes is reported (`vanished`).
@@ -39,7 +39,7 @@ impl Renewal {
             return;
         }
         loop {
-            // Sessions may be short.
+            // The due time is the supervisor's: a session may be shorter than the interval.
             let due = self.context.renewal_due();
             sleep(due).await;
             for target in self.context.counts.holding() {

@@ -55,7 +55,7 @@ impl Target {
         match self {
             Self::Work => work.to_owned(),
             Self::Wait(step) => format!("{work}.wait.{}", step.label()),
-            Self::Parked(space) => format!("{work}.parked.{}", space.label()),
+            Self::Parked(parked_queue) => format!("{work}.parked.{}", parked_queue.label()),
             Self::Dead => format!("{work}.dead"),
         }
     }
@@ -120,9 +120,9 @@ pub(in crate::rabbit) struct QueueCounts {
 impl Live {
     /// Opens a channel.
     ///
-    /// lapin 4.12 remembers for good that the broker ended a channel, under its number, and answers with that error where the
-    /// number comes again: after some two thousand channels. Such a number is passed over. Once there is no other one, only a
-    /// new connection helps, so this one is cut.
+    /// lapin 4.12 remembers for good that the broker ended a channel, under its number, and answers with that error
+    /// where the number comes again: after some two thousand channels. Such a number is passed over. Once there is no
+    /// other one, only a new connection helps, so this one is cut.
     pub(in crate::rabbit) async fn open_channel(&self) -> Result<Channel, RabbitError> {
         for _ in 0..self.connection.configuration().channel_max() {
             let opening = self.connection.create_channel();
@@ -214,10 +214,10 @@ impl Live {
         route: &RouteOptions,
     ) -> Result<Vec<(ParkedQueue, QueueCounts)>, RabbitError> {
         let mut found = Vec::new();
-        for space in ParkedQueue::all() {
-            let queue = Target::Parked(space).queue(route.queue());
+        for parked_queue in ParkedQueue::all() {
+            let queue = Target::Parked(parked_queue).queue(route.queue());
             match self.look_for(&queue).await {
-                Ok(counts) => found.push((space, counts)),
+                Ok(counts) => found.push((parked_queue, counts)),
                 // It was deleted, or the user may not look at it; others may hold messages all the same.
                 Err(RabbitError::Missing { .. } | RabbitError::Refused { .. }) => {}
                 Err(error) => return Err(error),

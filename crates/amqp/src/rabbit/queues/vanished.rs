@@ -5,8 +5,8 @@
 //! and what it put there since. Once the queue is missing (`counts`), or had to be made again (`usable`), that number
 //! is logged as an error and counted. One that was empty is counted too: what removed it will remove the next one.
 //!
-//! Each message of a wait queue leaves it after the time of its rung. So what this replica put there longer ago does not
-//! count, and what was counted there longer ago neither. On short rungs, through which messages pass between two
+//! Each message of a wait queue leaves it after the time of its rung. So what this replica put there longer ago does
+//! not count, and what was counted there longer ago neither. On short rungs, through which messages pass between two
 //! counts, only what this replica put there counts: other replicas report theirs.
 //!
 //! A dead-letter queue that is purged, or from which a policy drops messages, stays. There the count is smaller than
@@ -58,7 +58,8 @@ impl Known {
         let Target::Wait(rung) = target else {
             return counted;
         };
-        // It was in its queue before its confirm was here: a little earlier than it seems, it comes back.
+        // A copy was in its queue before its confirm came, so it leaves the queue a little sooner than counted from
+        // here.
         let stays = rung.length().mul_f64(0.8);
         self.puts.retain(|(at, _)| now.since(*at) < stays);
         let own = self.put_since(None);

@@ -60,10 +60,11 @@ impl Group {
     }
 
     /// Parked queues.
-    pub(super) fn parked(route: &RouteOptions, spaces: &[ParkedQueue]) -> Self {
-        let queue_of = |space: &ParkedQueue| Target::Parked(*space).queue(route.queue());
+    pub(super) fn parked(route: &RouteOptions, parked_queues: &[ParkedQueue]) -> Self {
+        let queue_of =
+            |parked_queue: &ParkedQueue| Target::Parked(*parked_queue).queue(route.queue());
         Self {
-            queues: spaces.iter().map(queue_of).collect(),
+            queues: parked_queues.iter().map(queue_of).collect(),
             prefetch: route.parked_prefetch(),
         }
     }
@@ -244,8 +245,8 @@ impl Session {
     }
 
     /// Consumes these parked queues as well, now and whenever the tap is open.
-    pub(super) async fn join(&mut self, spaces: &[ParkedQueue]) -> Result<(), RabbitError> {
-        let mut group = Group::parked(&self.context.route, spaces);
+    pub(super) async fn join(&mut self, parked_queues: &[ParkedQueue]) -> Result<(), RabbitError> {
+        let mut group = Group::parked(&self.context.route, parked_queues);
         let known = &self.consumers.groups;
         group
             .queues
@@ -272,17 +273,21 @@ impl Session {
             group.queues.retain(|known| known != queue);
         }
         groups.retain(|group| !group.queues.is_empty());
-        let target = |space: &ParkedQueue| Target::Parked(*space).queue(route.queue()) == queue;
-        let Some(space) = ParkedQueue::all().find(target) else {
+        let target = |parked_queue: &ParkedQueue| {
+            Target::Parked(*parked_queue).queue(route.queue()) == queue
+        };
+        let Some(parked_queue) = ParkedQueue::all().find(target) else {
             return Ok(());
         };
-        self.context.report_gone(Target::Parked(space));
+        self.context.report_gone(Target::Parked(parked_queue));
         if !route.parks() {
             return Ok(());
         }
-        let made = self.context.make_sure(&self.live, Target::Parked(space));
+        let made = self
+            .context
+            .make_sure(&self.live, Target::Parked(parked_queue));
         match made.await {
-            Ok(()) => self.join(&[space]).await,
+            Ok(()) => self.join(&[parked_queue]).await,
             Err(error) if error.is_of_one_queue() => Ok(()),
             Err(error) => Err(error),
         }

@@ -5,8 +5,9 @@
 //! an id need not be unique. A verdict is kept only with its copy or its result: an acknowledgement alone,
 //! applied to another message that looks the same, would lose that message.
 //!
-//! A repeat that a `once` limit suppresses may be a copy of such a message, with other headers. It needs the result alone, and is
-//! recognized by its id and its body. If the call is still under way (`late`), the repeat waits for its end.
+//! A repeat that a `once` limit suppresses may be a copy of such a message, with other headers. It needs the result
+//! alone, and is recognized by its id and its body. If the call is still under way (`late`), the repeat waits for its
+//! end.
 //!
 //! A verdict whose message has not come back within [`AGE`] is forgotten: the message went to another replica.
 //! Otherwise a message that looks the same could die without a call weeks later.
@@ -170,7 +171,7 @@ impl KeptVerdicts {
         known.take_if(original, now, |entry| entry.of == of)
     }
 
-    /// The result of a call that a message, or one that it is a copy of, was accepted by.
+    /// The result of the call that accepted this message, or the message that it is a copy of.
     pub(super) fn result_of(&self, original: &Original, now: Mono) -> Option<Publication> {
         let mut known = lock(&self.known);
         if known.verdicts.is_empty() || !original.has_id() {
@@ -210,7 +211,7 @@ impl Known {
         self.marked.retain(|_, (at, _)| now.since(*at) < MARKED_AGE);
     }
 
-    /// The latest one of a message that is so.
+    /// Takes the latest verdict of the message for which the closure is true.
     fn take_if(
         &mut self,
         original: &Original,

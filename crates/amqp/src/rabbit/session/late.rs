@@ -1,12 +1,12 @@
 //! Verdicts that come after their session has ended.
 //!
-//! Problem: a channel is lost while calls are under way. The broker delivers their messages again at once, and the answers
-//! come later. What they say would be lost: the attempt that a call spent, the provider's id of a message. So a task
-//! goes on receiving the verdicts until each call has ended, and keeps what it learns for the sessions that follow
+//! Problem: a channel is lost while calls are under way. The broker delivers their messages again at once, and the
+//! answers come later. What they say would be lost: the attempt that a call spent, the provider's id of a message. So a
+//! task goes on receiving the verdicts until each call has ended, and keeps what it learns for the sessions that follow
 //! (`kept`). It ends with the last of these messages.
 //!
-//! Only verdicts about messages with an id of their publisher are kept: another message that looks the same may be under
-//! way by then.
+//! Only verdicts about messages with an id of their publisher are kept: another message that looks the same may be
+//! under way by then.
 
 use std::collections::HashMap;
 use std::sync::Arc;

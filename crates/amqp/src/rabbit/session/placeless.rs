@@ -54,7 +54,8 @@ impl Session {
         };
         let verdict = match &verdict {
             Kept::Copy(copy) if copy.mark().is_some() => {
-                // No wait queue takes it either. Without the verdict, another replica has it.
+                // No wait queue takes the copy either. A mark without a verdict here is another replica's: the copy
+                // goes back.
                 let kept = copy.mark().and_then(|mark| self.context.kept.unmark(mark));
                 let Some(kept) = kept else {
                     return self.give_back(tag);
@@ -67,12 +68,12 @@ impl Session {
                     let aside = self.aside(mark, 1);
                     return self.copy(tag, aside);
                 }
-                // So many are set aside already.
+                // As many messages are set aside as may be.
                 None => verdict,
             },
         };
         if !verdict.may_be_kept(original) {
-            // It would be called again: it is held on.
+            // Given back, the message would be called again. So it stays here.
             return self.apply_kept(tag, verdict);
         }
         self.context.kept.keep_one(original, verdict, now);

@@ -110,7 +110,10 @@ impl CopyVerdict {
             Verdict::Later { delay, headers } => {
                 (Target::Wait(context.ladder.rung(delay)), headers)
             }
-            Verdict::Parked { space, headers } => (Target::Parked(space), headers),
+            Verdict::Parked {
+                parked_queue,
+                headers,
+            } => (Target::Parked(parked_queue), headers),
             Verdict::Dead { reason, headers } => {
                 let queue = context.route.queue();
                 let mut patch: HeaderPatch = vec![

@@ -1,5 +1,5 @@
-//! Credentials of AWS: the id, the secret and the session token. They come together from one place, so that none of them is
-//! used with another one's old value.
+//! Credentials of AWS: the id, the secret and the session token. They come together from one place, so that none of
+//! them is used with another one's old value.
 
 use std::collections::BTreeMap;
 

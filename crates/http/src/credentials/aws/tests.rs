@@ -1,5 +1,5 @@
-//! The signatures of AWS's own test suite for Version 4 (awslabs/aws-c-auth, tests/aws-signing-test-suite/v4), by the names
-//! of its cases. Paths and queries are written as they are sent.
+//! The signatures of AWS's own test suite for Version 4 (awslabs/aws-c-auth, tests/aws-signing-test-suite/v4), by the
+//! names of its cases. Paths and queries are written as they are sent.
 
 use std::time::{Duration, UNIX_EPOCH};
 

@@ -3,9 +3,9 @@
 //! A container of ECS, Fargate or EKS Pod Identity is told by variables where to ask, and with which token ("Container
 //! credential provider", AWS SDKs and Tools Reference Guide). The credentials of its role are one GET away.
 //!
-//! An instance of EC2 is asked at a fixed address, by IMDSv2 alone ("Use the Instance Metadata Service to access instance
-//! metadata", EC2 User Guide): a PUT gives the token of a session, with which a GET gives the name of the role and another
-//! one its credentials. IMDSv1 has no PUT: what makes a program call a URL could read credentials there.
+//! An instance of EC2 is asked at a fixed address, by IMDSv2 alone ("Use the Instance Metadata Service to access
+//! instance metadata", EC2 User Guide): a PUT gives the token of a session, with which a GET gives the name of the role
+//! and another one its credentials. IMDSv1 has no PUT: what makes a program call a URL could read credentials there.
 //!
 //! AWS gives new credentials five minutes before the old ones end. A question before that gets the old ones again, with
 //! less life, so questions come closer together towards the end.
@@ -49,7 +49,7 @@ pub(super) enum Metadata {
     Instance { url: String },
 }
 
-/// What both answer. Errors have other names of theirs.
+/// The answer of either kind of metadata; an error may have its names in small letters.
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 struct Answer {

@@ -1,5 +1,5 @@
-//! Tokens for the header `Authorization`: asked for with the credentials of a client (OAuth 2.0, RFC 6749, section 4.4) or
-//! with claims that are signed (RFC 7523, section 2.1), or the signed claims themselves, as Apple wants them.
+//! Tokens for the header `Authorization`: asked for with the credentials of a client (OAuth 2.0, RFC 6749, section 4.4)
+//! or with claims that are signed (RFC 7523, section 2.1), or the signed claims themselves, as Apple wants them.
 
 mod grant;
 mod key;
@@ -24,7 +24,8 @@ use sluiced_settings::types::{ClientAuth, Jwt, Oauth2};
 /// How a server of tokens is asked with a signed claim (RFC 7523, section 2.1).
 const JWT_BEARER: &str = "urn:ietf:params:oauth:grant-type:jwt-bearer";
 
-/// Without the secret, which may change. Two routes with the same source and the same secret share their tokens.
+/// Where tokens come from. The secret is not in it, because it may change. Two routes with the same source and the same
+/// secret share their tokens.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Source {
     Client {

@@ -10,7 +10,8 @@ use super::{Lasting, oauth};
 use sluiced_ports::dial::Misconfigured;
 use sluiced_settings::types::Auth;
 
-/// Without the secret, which may change. Two routes with the same source and the same secret share their tokens.
+/// Where tokens come from. The secret is not in it, because it may change. Two routes with the same source and the same
+/// secret share their tokens.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub(super) enum Source {
     Oauth(oauth::Source),

@@ -1,9 +1,9 @@
 //! The token of a client: whether it is good, when the next one is asked for, and what its refusal means.
 //!
-//! A downstream refuses a token because it ended early, because the client may not call at all, or because of one call or
-//! one route. Which of these it is shows in the calls before: a token that worked has ended, and one that never worked will
-//! not work next time either. One that works and is young is good, so its refusal is about the call. One that works for
-//! other routes is good, too, where the last call of this route was refused like this one.
+//! A downstream refuses a token because it ended early, because the client may not call at all, or because of one call
+//! or one route. Which of these it is shows in the calls before: a token that worked has ended, and one that never
+//! worked will not work next time either. One that works and is young is good, so its refusal is about the call. One
+//! that works for other routes is good, too, where the last call of this route was refused like this one.
 
 use std::time::Duration;
 
@@ -16,15 +16,15 @@ use sluiced_core::backoff::Backoff;
 
 /// The life of a token whose server does not say it.
 const UNSAID: Duration = Duration::from_secs(300);
-/// A longer life is not believed: a clock that has to hold for so long is not worth it.
+/// The longest life that is believed: over a longer one the clock may go wrong.
 const LONGEST: Duration = Duration::from_secs(24 * 3600);
 /// A token with a shorter life has ended when its call arrives.
 const SHORTEST: Duration = Duration::from_secs(2);
 
 /// Between two requests that fail.
 const AGAIN: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(30));
-/// A token that works and is refused sooner than this is not replaced: a message that is refused for a reason of its own
-/// would ask for tokens without end.
+/// A token that works and is refused sooner than this is not replaced: a message that is refused for a reason of its
+/// own would ask for tokens without end.
 const NEW: Duration = Duration::from_secs(5);
 /// Between two tokens that never worked.
 const REFUSED: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(300));
@@ -171,8 +171,8 @@ impl State {
         }
     }
 
-    /// The downstream answered a call that had the token of this number. `is_refused`: because of the token it did not look
-    /// at the call. `worked`: the last call of this route was not refused so.
+    /// The downstream answered a call that had the token of this number. `is_refused`: because of the token it did not
+    /// look at the call. `worked`: the last call of this route was not refused so.
     pub(super) fn answered(
         &mut self,
         is_refused: bool,

@@ -1,5 +1,5 @@
-//! The result of what a message centre delivers: a receipt, or a message from a phone. It has no message of its own: the
-//! message of a receipt has ended before.
+//! The result of what a message centre delivers: a receipt, or a message from a phone. It has no message of its own:
+//! the message of a receipt has ended before.
 
 use jiff::Timestamp;
 use serde_json::{Value, json};

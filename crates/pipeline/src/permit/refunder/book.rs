@@ -31,7 +31,7 @@ pub(super) enum ToRefunder {
 /// Claims of accepted messages, and where to say whether the store knows.
 pub(super) type Done = (Vec<Granted>, oneshot::Sender<bool>);
 
-/// See the module.
+/// What is known between two steps: see the module.
 #[derive(Debug)]
 pub(super) struct Book {
     /// Calls under way, by their tickets.

@@ -33,15 +33,19 @@ const TRIPS: u32 = 4;
 const HANDED_BACK: Duration = Duration::from_millis(50);
 /// A question leaves so long after the last one, in seconds, and a call begins so long after its grant.
 const LEAVES: f64 = 0.01;
-/// The share that is left if one more limit counts the messages, and if replicas stand still.
+/// The factor for each further limit that counts the messages.
 const SEVERAL: f64 = 0.6;
+/// The factor if all replicas stand still for a time.
 const STALLED: f64 = 0.7;
 /// Waits in queues are whole seconds: if hardly any wait is short enough for memory, a key is idle meanwhile.
 const LADDER_STEP: Duration = Duration::from_secs(1);
+/// The factor if hardly any wait is short enough for memory.
+/// The factor if hardly any wait is short enough for memory.
 const ROTATES: f64 = 0.3;
 /// The share that is left of a limit of calls under way by key.
 const CALLS_BY_KEY: f64 = 0.1;
-/// Keys are drawn, and the last keys are alone.
+/// The part of the computed share that is required. Keys are drawn at random: at the end the messages of a few keys are
+/// left, and other keys are idle.
 const SLACK: f64 = 0.45;
 /// The gap is checked so many times before it is too long.
 const LOOKS: u64 = 32;
@@ -67,7 +71,7 @@ pub fn longest_gap(scenario: &Scenario) -> Duration {
     let window = windows.max().unwrap_or_default() + call;
     // A heartbeat reports a loss; a message that returned early waits in memory for its time.
     let waits = HEARTBEAT + FULL + scenario.max_hold + HANDED_BACK;
-    // Steps of the wait ladder are up to 3 % longer than the wait.
+    // A rung may be 3 % longer than the wait (`core::backoff`). A sixteenth leaves twice that.
     let ladder = window / 16;
     row + slots + window + ladder + waits + round_trip(scenario) * TRIPS
 }

@@ -66,7 +66,7 @@ impl Server {
         let opened = timeout(bound, opening).await;
         let (mut connection, info) = self.access.explain(opened, bound)?;
         let info = match info {
-            // Not even a word of itself.
+            // This server has no INFO: `Life::read` refuses it with the reason.
             Err(error) if is_lack(&error) => String::new(),
             info => self.access.explain(Ok(info), bound)?,
         };

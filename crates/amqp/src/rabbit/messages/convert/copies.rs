@@ -118,8 +118,8 @@ pub(in crate::rabbit) fn same_properties(original: &Original) -> BasicProperties
     rebuild(from, *from.timestamp()).with_headers(headers)
 }
 
-/// The properties of a copy about which nothing changes, for the queue that the original is in. The broker still expires it
-/// where it would have expired the original.
+/// The properties of a copy about which nothing changes, for the queue that the original is in. The broker still
+/// expires it where it would have expired the original.
 pub(in crate::rabbit) fn same_and_expiring(original: &Original) -> BasicProperties {
     expiring(same_properties(original), original)
 }

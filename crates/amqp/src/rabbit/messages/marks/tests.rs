@@ -104,8 +104,8 @@ fn nonsense_is_no_mark() {
     assert_eq!(trust(MESSAGE, &number, &key), Trust::Nothing);
 }
 
-/// Replicas of an earlier version read these marks: the values are RFC 2104's over the text that the first version signs,
-/// made by another program. A change that breaks this needs a mark of another name.
+/// Replicas of an earlier version read these marks: the values are RFC 2104's over the text that the first version
+/// signs, made by another program. A change that breaks this needs a mark of another name.
 #[test]
 fn the_marks_are_those_of_the_first_version() {
     let bytes: String = (0..32).map(|byte: u8| format!("{byte:02x}")).collect();

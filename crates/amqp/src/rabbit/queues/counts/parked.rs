@@ -61,8 +61,8 @@ impl ParkedCounter {
         let live = self.0.context.connections.counting.acquire().await?;
         let mut channel = live.open_channel().await?;
         let mut count = 0;
-        for space in ParkedQueue::all() {
-            let target = Target::Parked(space);
+        for parked_queue in ParkedQueue::all() {
+            let target = Target::Parked(parked_queue);
             let messages = self.0.messages(&live, &mut channel, target).await?;
             let queue = || target.queue(self.0.context.route.queue());
             count += match messages {
@@ -110,8 +110,11 @@ impl LeftBehind {
             .iter()
             .map(|(_, counts)| u64::from(counts.messages))
             .sum();
-        let spaces: BTreeSet<ParkedQueue> = found.into_iter().map(|(space, _)| space).collect();
-        if !spaces.is_subset(known) {
+        let parked_queues: BTreeSet<ParkedQueue> = found
+            .into_iter()
+            .map(|(parked_queue, _)| parked_queue)
+            .collect();
+        if !parked_queues.is_subset(known) {
             tracing::info!(
                 route = %route.name,
                 queue = route.queue(),
@@ -119,7 +122,7 @@ impl LeftBehind {
                 "parked queues of an earlier configuration are consumed too; delete them when they are empty"
             );
         }
-        *known = spaces;
+        *known = parked_queues;
         if !known.is_empty() {
             self.0.tell(News::Parked(known.iter().copied().collect()));
             self.0.counted(QueuePart::Parked, messages);

@@ -1,5 +1,5 @@
-//! Answers as AWS documents them: "Retrieve security credentials from instance metadata" (EC2 User Guide), "Amazon ECS task
-//! IAM role" (ECS Developer Guide), "Container credential provider" (AWS SDKs and Tools Reference Guide).
+//! Answers as AWS documents them: "Retrieve security credentials from instance metadata" (EC2 User Guide), "Amazon ECS
+//! task IAM role" (ECS Developer Guide), "Container credential provider" (AWS SDKs and Tools Reference Guide).
 
 use super::*;
 

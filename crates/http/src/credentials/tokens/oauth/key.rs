@@ -1,8 +1,8 @@
 //! Claims that are signed with a private key: JSON Web Tokens (RFC 7519) in the form of RFC 7515, section 3.1.
 //!
 //! The kind of the key says how it signs: one of P-256 by ES256, as Apple wants it, one of RSA by RS256, as Google and
-//! GitHub want it (RFC 7518, sections 3.3 and 3.4). A file is PEM, or the JSON of a service account of Google, which also
-//! names the key and the account.
+//! GitHub want it (RFC 7518, sections 3.3 and 3.4). A file is PEM, or the JSON of a service account of Google, which
+//! also names the key and the account.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
