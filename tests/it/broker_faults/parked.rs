@@ -65,9 +65,7 @@ async fn what_stands_parked_survives_the_broker_and_the_end_of_parking() {
         // Without parking, what was left behind is consumed all the same; and only that, also where the
         // first of these queues was deleted.
         let queue = bench.queue;
-        broker
-            .delete(&name_of(&queue, ParkedQueue::of(0)))
-            .await;
+        broker.delete(&name_of(&queue, ParkedQueue::of(0))).await;
         let mut bench = Bench::start_on(options(server), queue_type, queue.clone(), false);
         // Acknowledgements that the broker had not written down are lost with it: some come twice.
         let mut seen = BTreeSet::new();
