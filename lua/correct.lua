@@ -6,7 +6,7 @@
 --               `core::limits::cell::tighten`
 --            1  units that a call did not use, when they were granted, and how long ago they were asked for by
 --               the asker's clock: `core::limits::cell::refund`
---            2  units that a call used beyond its cost, 0, 0: `core::limits::owed::charge`
+--            2  units that a call used beyond its cost, 0, 0: `core::limits::owed::add_debt`
 --            3  0, 0, 0: an operator forgives what is owed and what was said to be left:
 --               `core::limits::owed::forgive`
 -- Reply    those that were not done, by their place from 0: the store has another policy than the asker knows

@@ -318,7 +318,7 @@ fn a_name_that_leads_nowhere_is_found() {
         ("core::scheduler::answers", true),
         ("core::scheduler::placing", false),
         ("scheduler::placing", false),
-        ("core::limits::askers", false),
+        ("core::limits::waiters", false),
         ("limits::admission", true),
         ("Outcome::label", true),
         ("Outcome::no_such_name", false),

@@ -114,7 +114,7 @@ pub enum Corrected {
     Left { units: u64, length: Duration },
     /// A call used so many units less than were granted then (`core::limits::cell::refund`).
     Less { units: Cost, at: GrantedAt },
-    /// A call used so many units more than were granted (`core::limits::charge`).
+    /// A call used so many units more than were granted (`core::limits::add_debt`).
     More { units: u64 },
     /// An operator forgives what the key owes, and what the downstream said is left (`core::limits::forgive`).
     Forgiven,
