@@ -12,17 +12,20 @@
 
 pub mod health;
 mod lines;
+mod log_limit;
 pub mod logs;
 pub mod meters;
 pub mod metric;
 pub mod notify;
 mod readings;
+mod recent;
 mod recorder;
 pub mod traces;
 pub mod waits;
 
 pub use health::Health;
-pub use logs::{CHANGE, LogLimit, RecentLine, Suppressed, note_change, recent};
+pub use log_limit::{LogLimit, Suppressed};
 pub use metric::{Counter, Counters, Gauge, Gauges, Handle, Histogram, Metric, MetricKind};
 pub use readings::{ReadValue, Reading};
+pub use recent::{CHANGE, RecentLine, note_change, recent};
 pub use recorder::{Metrics, install};
