@@ -101,33 +101,11 @@ impl Sampler {
             ..Replica::default()
         };
         let ended = self.ended(now);
-        let mut reasons: BTreeMap<String, Reasons> = BTreeMap::new();
-        let mut delays: BTreeMap<String, (f64, f64)> = BTreeMap::new();
-        let mut quotas: BTreeMap<(&str, &str), Quota> = BTreeMap::new();
-        for reading in metrics {
-            let of = |label| reading.label(label);
-            match (of("route"), of("limit")) {
-                (Some(route), Some(limit)) => {
-                    of_quota(quotas.entry((route, limit)).or_default(), reading);
-                }
-                (Some(route), None) => {
-                    let reasons = reasons.entry(route.to_owned()).or_default();
-                    if let ReadValue::Samples { count, sum } = reading.value
-                        && reading.name() == "sluiced_queue_delay_seconds"
-                    {
-                        delays.insert(route.to_owned(), (sum, count as f64));
-                    }
-                    let route = replica.routes.entry(route.to_owned()).or_default();
-                    of_route(route, reasons, reading);
-                }
-                (None, Some(limit)) => of_limit(&mut replica.limits, limit, reading),
-                (None, None) if reading.name() == "sluiced_start_time_seconds" => {
-                    let since = Duration::try_from_secs_f64(reading.number()).unwrap_or_default();
-                    replica.seconds = now.saturating_sub(since).as_secs();
-                }
-                (None, None) => {}
-            }
-        }
+        let Details {
+            reasons,
+            delays,
+            quotas,
+        } = enter(&mut replica, metrics, now);
         for ((_, limit), quota) in quotas {
             let entry = replica.limits.entry(limit.to_owned()).or_default();
             let said = quota.at(now).into_iter();
@@ -162,6 +140,46 @@ impl Sampler {
             passed.as_secs_f64()
         })
     }
+}
+
+/// What readings say beside the states of routes and limits.
+#[derive(Debug, Default)]
+struct Details<'a> {
+    reasons: BTreeMap<String, Reasons>,
+    /// Seconds and calls, by route.
+    delays: BTreeMap<String, (f64, f64)>,
+    /// By route and limit.
+    quotas: BTreeMap<(&'a str, &'a str), Quota>,
+}
+
+/// Enters the readings of all metrics. `now` is the Unix time.
+fn enter<'a>(replica: &mut Replica, metrics: &'a [Reading], now: Duration) -> Details<'a> {
+    let mut details = Details::default();
+    for reading in metrics {
+        let of = |label| reading.label(label);
+        match (of("route"), of("limit")) {
+            (Some(route), Some(limit)) => {
+                of_quota(details.quotas.entry((route, limit)).or_default(), reading);
+            }
+            (Some(route), None) => {
+                let reasons = details.reasons.entry(route.to_owned()).or_default();
+                if let ReadValue::Samples { count, sum } = reading.value
+                    && reading.name() == "sluiced_queue_delay_seconds"
+                {
+                    details.delays.insert(route.to_owned(), (sum, count as f64));
+                }
+                let route = replica.routes.entry(route.to_owned()).or_default();
+                of_route(route, reasons, reading);
+            }
+            (None, Some(limit)) => of_limit(&mut replica.limits, limit, reading),
+            (None, None) if reading.name() == "sluiced_start_time_seconds" => {
+                let since = Duration::try_from_secs_f64(reading.number()).unwrap_or_default();
+                replica.seconds = now.saturating_sub(since).as_secs();
+            }
+            (None, None) => {}
+        }
+    }
+    details
 }
 
 /// The quota that the downstream of a route reported for a limit.

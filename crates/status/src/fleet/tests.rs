@@ -1,7 +1,10 @@
+use std::time::Duration;
+
 use serde_json::json;
 
-use super::explained::{NO_TURN, gone};
 use super::*;
+use crate::explained::{NO_TURN, gone};
+use crate::{CLOSED_HOURS, Use};
 
 #[test]
 fn what_replicas_use_adds_up_but_for_those_that_are_silent() {
