@@ -1,7 +1,7 @@
 //! `sluiced routes`: pauses and resumes one route on every replica, while the other routes of its limits go on.
 //!
-//! A pause goes to the store, and from there to the replicas (`pipeline::policies::pause`). No replica is called directly; one
-//! that is away, or starts meanwhile, gets the pause when it comes.
+//! A pause goes to the store, and from there to the replicas (`pipeline::policies::pause`). No replica is called
+//! directly; one that is away, or starts meanwhile, gets the pause when it comes.
 
 use std::io::Write;
 

@@ -2,9 +2,9 @@
 //! meaning.
 //!
 //! A downstream's crate knows the statuses of its protocol, their meanings by default, and where an answer says when to
-//! come back (`http::answers::judge`, `smpp::judge`). The operator lists statuses, `timeout` and `connection` as they are named
-//! there ([`Listed`]), and texts in the body, which have precedence over the status: some downstreams answer 200 and
-//! say "throttled".
+//! come back (`http::answers::judge`, `smpp::judge`). The operator lists statuses, `timeout` and `connection` as they
+//! are named there ([`Listed`]), and texts in the body, which have precedence over the status: some downstreams answer
+//! 200 and say "throttled".
 
 mod entries;
 mod texts;

@@ -19,7 +19,7 @@
 //! | what the queue is told | [`acks`], [`ladder`] (in which wait queue a message waits) |
 //! | an enum with a text for each value | [`labelled!`] |
 //!
-//! Begin with [`schedule`]: it is the heart, and needs nothing else.
+//! Begin with [`schedule`]: it decides the slots of a paced limit, and needs nothing else.
 //!
 //! **May know**: nothing of ours. No async, no I/O, no clock, no randomness: `now` is an argument, and so is a random
 //! number.

@@ -6,7 +6,6 @@
 //! An update is
 //! - a command of an operator (`sluiced limits set`, `pause`, `resume`);
 //! - what a replica measured, where the limit follows that (`adaptive = true`, `headroom = "auto"`);
-//! - what a replica measured, where the limit follows that (`adaptive = true`, `headroom = "auto"`);
 //! - a configuration file that differs from the one that counted last, once more than half of the replicas that
 //!   are present have it. So one replica with a wrong file changes nothing, and a rollout needs no command. An
 //!   unchanged file is no update: a value that an operator set survives restarts and crashes.

@@ -1,7 +1,8 @@
 //! Send: one call from its slot to its answer. Runs on the pacer's own runtime.
 //!
-//! The downstream makes the call and judges the answer (`http::answers::judge`, `smpp::judge`); `after_call` does what follows.
-//! A call that could not be written before its slot had passed did not happen: its message waits for another slot.
+//! The downstream makes the call and judges the answer (`http::answers::judge`, `smpp::judge`); `after_call` does what
+//! follows. A call that could not be written before its slot had passed did not happen: its message waits for another
+//! slot.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -8,8 +8,9 @@
 //!
 //! The theorem that every run checks: **no sliding window of the limit's length holds more calls
 //! than the limit**, counted when they arrive at the downstream, provided that
-//! - a call leaves at the moment of the last check of its slot (`http::connections::gate`, where the request is written): without a
-//!   fence at the downstream, no scheme covers a process that is stopped between that check and the wire;
+//! - a call leaves at the moment of the last check of its slot (`http::connections::gate`, where the request is
+//!   written): without a fence at the downstream, no scheme covers a process that is stopped between that check and the
+//!   wire;
 //! - the spread of the way to the downstream, and the error of two replicas' clock mappings beyond
 //!   their own bounds, fit into the part of the headroom that the holder leaves. How long the way is
 //!   does not matter, and it may become longer at any time. If it becomes shorter all at once by

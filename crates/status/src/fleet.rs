@@ -105,11 +105,12 @@ impl Fleet {
         (sum.1 > 0).then_some(sum)
     }
 
-    /// What messages wait for at a limit besides its rate, a pause, a freeze and a loss: the longest wait that a replica knows.
+    /// What messages wait for at a limit besides its rate, a pause, a freeze and a loss: the longest wait that a
+    /// replica knows.
     #[must_use]
     pub fn waits(&self, limit: &str) -> Option<&LimitWait> {
         let all = self.heard().flat_map(|replica| &replica.waits);
-        // The others are known of the limit itself.
+        // Pauses, freezes and losses are in the policy of the limit (`Fleet::limits`).
         let shown = [WaitsFor::Debt, WaitsFor::Quota].map(WaitsFor::label);
         all.filter(|wait| wait.limit == limit && shown.contains(&&*wait.what))
             .max_by_key(|wait| wait.seconds)

@@ -78,7 +78,8 @@ pub struct RouteState {
     pub away: bool,
     /// The answer to the last of them; empty: there was none, or this replica made none of these calls.
     pub away_why: String,
-    /// Why it sets messages aside that cannot be decoded or counted: those before died in a row; empty: it sets none aside.
+    /// Why it sets messages aside that cannot be decoded or counted: those before died in a row; empty: it sets none
+    /// aside.
     pub dying: String,
     /// Why it makes no call although its messages could go; empty: it does, or has a reason not to.
     pub stalled: String,
@@ -108,8 +109,8 @@ pub struct RouteState {
     pub answers: BTreeMap<String, u64>,
     /// Results by outcome, since the replica was started; only outcomes that occurred.
     pub results: BTreeMap<String, u64>,
-    /// Messages that were in a queue of sluiced when it was deleted or purged, by part, since the replica was started; only
-    /// parts that lost some. Each replica counts all of them.
+    /// Messages that were in a queue of sluiced when it was deleted or purged, by part, since the replica was started;
+    /// only parts that lost some. Each replica counts all of them.
     pub vanished: BTreeMap<String, u64>,
     /// Messages done without a call since the replica was started, because one of their key was accepted before.
     pub repeats: u64,
