@@ -132,7 +132,7 @@ mod tests {
         let kinds = Kind::value_variants().iter();
         let kinds = kinds.map(|kind| (name(kind), kind.texts().configuration));
         let providers = Provider::value_variants().iter();
-        let providers = providers.map(|one| (name(one), one.texts().configuration));
+        let providers = providers.map(|provider| (name(provider), provider.texts().configuration));
         kinds.chain(providers).collect()
     }
 
@@ -145,7 +145,7 @@ mod tests {
     /// The effective values, without their places.
     fn values(loaded: &Loaded) -> Vec<(String, String)> {
         let all = loaded.origins.all().iter();
-        all.map(|one| (one.path.to_string(), one.value.clone()))
+        all.map(|effective| (effective.path.to_string(), effective.value.clone()))
             .collect()
     }
 

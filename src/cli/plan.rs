@@ -157,8 +157,8 @@ fn write(
     let verdict = words::verdict(ends, figures);
     if let Some(file) = &args.svg {
         let title = format!("route {}: {}", head.route, head.arrivals);
-        let worst = found.iter().find(|one| one.weight != Weight::Note);
-        let said = worst.map_or(verdict.as_str(), |one| one.text.as_str());
+        let worst = found.iter().find(|finding| finding.weight != Weight::Note);
+        let said = worst.map_or(verdict.as_str(), |finding| finding.text.as_str());
         write_picture(file, &plots::picture::svg(&title, said, &figures.series))?;
     }
     if args.json {
@@ -177,7 +177,7 @@ fn write(
 
 /// Whether nothing that was found is more than a note.
 fn is_good(found: &[Finding]) -> bool {
-    found.iter().all(|one| one.weight == Weight::Note)
+    found.iter().all(|finding| finding.weight == Weight::Note)
 }
 
 fn write_picture(file: &Path, picture: &str) -> Result<(), Refusal> {
@@ -221,10 +221,10 @@ struct PlanInputs {
 fn asked(args: &PlanArgs, planned: &Planned, route: &Route) -> Result<PlanInputs, String> {
     if let Some(file) = &args.trace {
         let trace = read_trace(file)?;
-        let last = trace.last().map_or(0, |one| one.at);
+        let last = trace.last().map_or(0, |arrival| arrival.at);
         let usual = Duration::from_micros(last) + USUAL;
         let length = length(args, usual)?;
-        let within = trace.partition_point(|one| one.at < micros(length));
+        let within = trace.partition_point(|arrival| arrival.at < micros(length));
         return Ok(PlanInputs {
             length,
             drawn: recorded(planned, route, &trace[..within]),
@@ -238,7 +238,10 @@ fn asked(args: &PlanArgs, planned: &Planned, route: &Route) -> Result<PlanInputs
     check_count(args, length)?;
     let choices = Choices::new(&planned.limits, &args.keys, &args.cost)?;
     let (streams, bursts) = (&args.arrivals, &args.burst);
-    let steady = args.arrivals.iter().filter(|one| one.during.is_none());
+    let steady = args
+        .arrivals
+        .iter()
+        .filter(|arrival| arrival.during.is_none());
     let arrivals = args.arrivals.iter().map(ToString::to_string);
     let arrivals = arrivals.chain(args.burst.iter().map(ToString::to_string));
     let fair_by = route.fair_by.as_ref().map(|text| text.as_str());

@@ -35,14 +35,14 @@ pub struct SimArgs {
 /// When `out` cannot be written to.
 pub fn run(args: &SimArgs, out: &mut dyn Write) -> io::Result<Exit> {
     let failed = match args.seed {
-        Some(seed) => one(args, seed, out)?,
+        Some(seed) => run_seed(args, seed, out)?,
         None => many(args, out)?,
     };
     Ok(if failed { Exit::Failed } else { Exit::Done })
 }
 
 /// Prints everything about one seed; returns whether a run failed.
-fn one(args: &SimArgs, seed: u64, out: &mut dyn Write) -> io::Result<bool> {
+fn run_seed(args: &SimArgs, seed: u64, out: &mut dyn Write) -> io::Result<bool> {
     let mut failed = false;
     for scenario in of_seed(seed) {
         let report = simulate(&scenario);

@@ -41,11 +41,14 @@ impl KeyedLimits {
 
     /// Why a request costs more than a limit can ever let pass, if it does: it would be a message that dies.
     pub(crate) fn too_dear(&self, takes: &[Takes]) -> Option<String> {
-        takes.iter().find_map(|one| {
-            let limit = self.limits.iter().find(|limit| *limit.name == *one.limit)?;
+        takes.iter().find_map(|asked| {
+            let limit = self
+                .limits
+                .iter()
+                .find(|limit| *limit.name == *asked.limit)?;
             let most = limit.policy().rule.max_cost();
-            let cost = u64::from(one.cost.get());
-            (cost > most).then(|| one.dearer_than(most))
+            let cost = u64::from(asked.cost.get());
+            (cost > most).then(|| asked.dearer_than(most))
         })
     }
 
@@ -53,12 +56,12 @@ impl KeyedLimits {
     pub(crate) async fn look(&self, takes: &[Takes]) -> Result<Vec<Found>, StoreError> {
         let mut found = Vec::new();
         for limit in &self.limits {
-            let Some(one) = takes.iter().find(|one| *one.limit == *limit.name) else {
+            let Some(asked) = takes.iter().find(|asked| *asked.limit == *limit.name) else {
                 continue;
             };
-            let key = message_key(None, one.key.as_deref());
+            let key = message_key(None, asked.key.as_deref());
             let look = self.store.look(limit, key).await?;
-            found.push(Found::of(one, &look, limit.counts_calls()));
+            found.push(Found::of(asked, &look, limit.counts_calls()));
         }
         Ok(found)
     }
@@ -122,8 +125,8 @@ mod tests {
     #[test]
     fn a_request_is_told_when_all_of_its_units_fit() {
         let second = Duration::from_secs(1);
-        let one = found(1, 0, Fit::At(NOW + 1_000_000), false);
-        assert_eq!((one.passes, one.wait), (false, second));
+        let asked = found(1, 0, Fit::At(NOW + 1_000_000), false);
+        assert_eq!((asked.passes, asked.wait), (false, second));
         let two = found(2, 1, Fit::Now, false);
         assert_eq!((two.passes, two.wait), (false, second * 9));
         // Nothing says when calls under way end.

@@ -48,14 +48,14 @@ pub(crate) fn go(id: PermitId, waited: Duration, use_within: Duration) -> Respon
 pub(crate) fn looked(found: &[Found]) -> Response {
     let limits: serde_json::Map<_, _> = found
         .iter()
-        .map(|one| {
-            let wait = u64::try_from(one.wait.as_millis()).unwrap_or(u64::MAX);
+        .map(|limit| {
+            let wait = u64::try_from(limit.wait.as_millis()).unwrap_or(u64::MAX);
             let left =
-                json!({ "limit": one.limit, "remaining": one.remaining, "retry_after_ms": wait });
-            (one.name.clone(), left)
+                json!({ "limit": limit.limit, "remaining": limit.remaining, "retry_after_ms": wait });
+            (limit.name.clone(), left)
         })
         .collect();
-    let passes = found.iter().all(|one| one.passes);
+    let passes = found.iter().all(|limit| limit.passes);
     answer(
         StatusCode::OK,
         &json!({ "passes": passes, "limits": limits }),

@@ -339,7 +339,7 @@ mod tests {
     fn a_limit_that_does_not_count_it_is_not_taken_from() {
         let text = br#"{"keys": {"sender": "x", "class": null}}"#;
         let takes = offer().read(text).expect("a request").takes;
-        let names: Vec<_> = takes.iter().map(|one| one.limit.as_str()).collect();
+        let names: Vec<_> = takes.iter().map(|asked| asked.limit.as_str()).collect();
         assert_eq!(names, ["provider", "sender"]);
         assert_eq!(takes[1].key.as_deref(), Some("x"));
     }

@@ -134,8 +134,8 @@ fn ago(claimed: &StoredNameClaim, now: StoreTime) -> Duration {
 /// `prefix` is that of the store.
 #[must_use]
 pub fn in_words(fleet: &str, prefix: &str, foreign: &[Foreign]) -> String {
-    let of_another_form = foreign.iter().filter(|one| one.form != FORM);
-    if let Some(latest) = of_another_form.min_by_key(|one| one.ago) {
+    let of_another_form = foreign.iter().filter(|claim| claim.form != FORM);
+    if let Some(latest) = of_another_form.min_by_key(|claim| claim.ago) {
         return format!(
             "this version keeps its state in Redis in form {FORM}, and the replica {} in form {} under the same prefix `{prefix}` (it was there {} s ago): \
              the two cannot keep one limit together. Stop all replicas of the other version first (one that was killed counts for an hour), \
@@ -149,15 +149,15 @@ pub fn in_words(fleet: &str, prefix: &str, foreign: &[Foreign]) -> String {
         return format!("every name is free for the fleet `{fleet}`");
     };
     // There may be more fleets: one at a time.
-    let of_first = foreign.iter().filter(|one| one.fleet == first.fleet);
+    let of_first = foreign.iter().filter(|claim| claim.fleet == first.fleet);
     let mut names: Vec<&str> = Vec::new();
     let mut latest = first;
-    for one in of_first {
-        if !names.contains(&one.name.as_str()) {
-            names.push(&one.name);
+    for claim in of_first {
+        if !names.contains(&claim.name.as_str()) {
+            names.push(&claim.name);
         }
-        if one.ago < latest.ago {
-            latest = one;
+        if claim.ago < latest.ago {
+            latest = claim;
         }
     }
     let (other, replica, secs) = (&first.fleet, &latest.replica, latest.ago.as_secs());
@@ -190,7 +190,7 @@ pub const LIMITS: &str = "limits.";
 fn listed(names: &[&str]) -> String {
     match names {
         [] => String::new(),
-        [one] => (*one).to_owned(),
+        [name] => (*name).to_owned(),
         [rest @ .., last] => format!("{} and {last}", rest.join(", ")),
     }
 }

@@ -55,7 +55,7 @@ impl Origin {
     /// The one of this name.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|one| one.name() == name)
+        Self::ALL.into_iter().find(|origin| origin.name() == name)
     }
 }
 

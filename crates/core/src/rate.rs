@@ -109,10 +109,10 @@ impl FromStr for Rate {
         let units = digits
             .parse()
             .map_err(|_| RateError::Units(units.to_owned()))?;
-        let length = parse_duration(window).map_err(|e| match one(window) {
-            Some(one) => RateError::Bare {
+        let length = parse_duration(window).map_err(|e| match unit_length(window) {
+            Some(length) => RateError::Bare {
                 text: text.to_owned(),
-                right: format!("{units}/{}", Span(one)),
+                right: format!("{units}/{}", Span(length)),
             },
             None => RateError::Window(window.to_owned(), e),
         })?;
@@ -121,10 +121,10 @@ impl FromStr for Rate {
 }
 
 /// The length of a unit that stands alone: a second for `s`.
-fn one(unit: &str) -> Option<Duration> {
+fn unit_length(unit: &str) -> Option<Duration> {
     let is_unit = unit.chars().all(|c| c.is_ascii_alphabetic());
-    let one = is_unit.then(|| parse_duration(&format!("1{unit}")));
-    one?.ok().filter(|one| !one.is_zero())
+    let length = is_unit.then(|| parse_duration(&format!("1{unit}")));
+    length?.ok().filter(|length| !length.is_zero())
 }
 
 impl fmt::Display for Rate {

@@ -344,12 +344,14 @@ impl<T: Queued> Scheduler<T> {
 
     /// The messages that could be sent if a slot came: permitted messages, and messages that need no permit.
     fn sendable(&self, now: Mono) -> Sum {
-        let one = |item: Option<&T>| item.is_some_and(|item| !item.is_keyed());
+        let needs_no_permit = |item: Option<&T>| item.is_some_and(|item| !item.is_keyed());
         let collects = usize::from(self.collects(now));
         let permitted = self.permitted_sum;
         Sum {
-            messages: permitted.messages + usize::from(one(self.ready.peek())) + collects,
-            urgent: permitted.urgent + u64::from(one(self.ready.peek_urgent())),
+            messages: permitted.messages
+                + usize::from(needs_no_permit(self.ready.peek()))
+                + collects,
+            urgent: permitted.urgent + u64::from(needs_no_permit(self.ready.peek_urgent())),
             ..permitted
         }
     }

@@ -38,7 +38,7 @@ pub(super) enum Moment {
 impl Moment {
     /// Reads one in any of the forms above. `None`: it is none of them.
     pub(super) fn read(text: &str) -> Option<Self> {
-        one(text.trim()).or_else(|| latest_of(text))
+        single(text.trim()).or_else(|| latest_of(text))
     }
 
     /// How long that is from `now`; zero if it is past.
@@ -52,8 +52,8 @@ impl Moment {
     /// Of two, the later one, as far as that is known without a clock: a point in time is no earlier than a length.
     fn later(self, other: Self) -> Self {
         match (self, other) {
-            (Self::In(one), Self::In(two)) => Self::In(one.max(two)),
-            (Self::At(one), Self::At(two)) => Self::At(one.max(two)),
+            (Self::In(first), Self::In(second)) => Self::In(first.max(second)),
+            (Self::At(first), Self::At(second)) => Self::At(first.max(second)),
             (at @ Self::At(_), Self::In(_)) | (Self::In(_), at @ Self::At(_)) => at,
         }
     }
@@ -86,18 +86,18 @@ fn latest_of(text: &str) -> Option<Moment> {
     while let Some(part) = parts.next() {
         let with_next = parts
             .peek()
-            .and_then(|next| one(&format!("{},{next}", part.trim())));
+            .and_then(|next| single(&format!("{},{next}", part.trim())));
         if with_next.is_some() {
             parts.next();
         }
-        if let Some(moment) = with_next.or_else(|| one(part.trim())) {
+        if let Some(moment) = with_next.or_else(|| single(part.trim())) {
             found = Some(found.map_or(moment, |before| before.later(moment)));
         }
     }
     found
 }
 
-fn one(text: &str) -> Option<Moment> {
+fn single(text: &str) -> Option<Moment> {
     number(text)
         .or_else(|| length(text).map(Moment::In))
         .or_else(|| point(text).map(Moment::At))

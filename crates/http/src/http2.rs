@@ -78,14 +78,14 @@ impl Http2 {
     }
 
     pub(super) async fn warm(&self, wanted: usize, bound: Duration) -> Result<(), String> {
-        match self.places.one() {
+        match self.places.only() {
             Some(pool) => pool.warm(wanted, bound).await,
             None => Ok(()),
         }
     }
 
     pub(super) fn ahead(&self, url: &Uri) {
-        if self.places.one().is_none()
+        if self.places.only().is_none()
             && let Some(pool) = self.pool(url)
         {
             pool.ahead();

@@ -94,8 +94,8 @@ impl Permit {
 
     /// These units were consumed, and those of the keys are not spent after all.
     pub(super) fn unspend(&mut self, taken: Vec<Granted>, keys: &[KeyId]) {
-        let taken = taken.into_iter().filter(|one| {
-            let charge = one.charge();
+        let taken = taken.into_iter().filter(|granted_charge| {
+            let charge = granted_charge.charge();
             keys.contains(&key_id(&charge.limit.name, charge.key))
         });
         self.granted.extend(taken);
@@ -104,9 +104,13 @@ impl Permit {
     /// The call has ended: it no longer counts in `concurrency` limits. Its claims last until it is settled. What it
     /// did not spend is in the permit that is returned.
     pub(super) fn end_call(mut self) -> (Claims, Self) {
-        let claims = self.granted.extract_if(.., |one| one.is_claim());
+        let claims = self
+            .granted
+            .extract_if(.., |granted_charge| granted_charge.is_claim());
         let claims = Claims::new(claims.collect(), self.refunder.clone());
-        let unspent = self.granted.extract_if(.., |one| !one.is_call());
+        let unspent = self
+            .granted
+            .extract_if(.., |granted_charge| !granted_charge.is_call());
         let granted = unspent.collect();
         let mut unspent = Self::none();
         (unspent.granted, unspent.refunder) = (granted, self.refunder.clone());

@@ -202,26 +202,26 @@ impl Centre {
     /// The messages of one read.
     fn submitted(&mut self, all: Vec<Submitted>) {
         // The last message begins with its first segment, if that came in this read.
-        let last = all.iter().rposition(|one| one.part().0 == 1);
-        for (number, one) in all.into_iter().enumerate() {
+        let last = all.iter().rposition(|submitted| submitted.part().0 == 1);
+        for (number, submitted) in all.into_iter().enumerate() {
             let is_last = last.is_none_or(|last| number >= last);
             let at = self.arrival.get().filter(|_| is_last);
             self.endpoint.ledger().arrived(at.map(|at| Arrival {
                 at,
                 units: 1,
-                key: one.text(KEY),
+                key: submitted.text(KEY),
             }));
             let at = at.unwrap_or_else(|| self.endpoint.clock().now());
             let plan = self.endpoint.plan(at);
-            self.enter(&one, &plan);
-            self.answer(one, plan);
+            self.enter(&submitted, &plan);
+            self.answer(submitted, plan);
         }
     }
 
     /// Enters a message once all of its segments were taken, or the last one came.
-    fn enter(&self, one: &Submitted, plan: &ResponsePlan) {
-        let (number, all) = one.part();
-        let id = one.text(ID);
+    fn enter(&self, submitted: &Submitted, plan: &ResponsePlan) {
+        let (number, all) = submitted.part();
+        let id = submitted.text(ID);
         let is_whole = match all {
             1 => plan.accepted,
             _ => {
@@ -240,15 +240,15 @@ impl Centre {
         }
     }
 
-    fn answer(&mut self, one: Submitted, plan: ResponsePlan) {
+    fn answer(&mut self, submitted: Submitted, plan: ResponsePlan) {
         self.count += 1;
         let caller = self.system_id.as_deref().unwrap_or_default();
         let message_id = format!("{caller}-{}", self.count);
         let status = status(&plan);
-        let wants_receipt = self.takes_receipts && one.message.registered_delivery & 1 != 0;
+        let wants_receipt = self.takes_receipts && submitted.message.registered_delivery & 1 != 0;
         let receipt = (wants_receipt && status == CommandStatus::OK)
-            .then(|| receipt(&one, &message_id, self.endpoint.next_receipt()));
-        let answer = response(Command::SUBMIT_SM, status, one.sequence, &message_id);
+            .then(|| receipt(&submitted, &message_id, self.endpoint.next_receipt()));
+        let answer = response(Command::SUBMIT_SM, status, submitted.sequence, &message_id);
         let next = match plan.act {
             Act::Answer => Next::Write(answer),
             Act::Close => Next::Close,
@@ -291,15 +291,15 @@ fn status(plan: &ResponsePlan) -> CommandStatus {
 }
 
 /// The centre's receipt for a message that it has delivered.
-fn receipt(one: &Submitted, message_id: &str, sequence: u32) -> Vec<u8> {
+fn receipt(submitted: &Submitted, message_id: &str, sequence: u32) -> Vec<u8> {
     let text = format!(
         "id:{message_id} sub:001 dlvrd:001 submit date:2601010000 done date:2601010001 stat:DELIVRD err:000 text:"
     );
     let receipt = Message {
-        source: one.message.destination.clone(),
+        source: submitted.message.destination.clone(),
         destination: Address {
-            digits: one.message.source.digits.clone(),
-            ..one.message.source
+            digits: submitted.message.source.digits.clone(),
+            ..submitted.message.source
         },
         // A receipt (section 5.2.12).
         esm_class: 0x04,

@@ -25,7 +25,7 @@ impl Settings {
         let length = remembered(limit)?;
         let unpaced = |callers: &&Callers| self.paced_of(&callers.limits).is_none();
         let mut callers = self.callers.values();
-        let asks = |callers: &&Callers| callers.limits.iter().any(|one| one == name);
+        let asks = |callers: &&Callers| callers.limits.iter().any(|limit| limit == name);
         if callers.any(|callers| asks(&callers) && unpaced(&callers)) {
             return Some(format!(
                 "Redis remembers each key for {}. Programs ask for keys at a rate that is not known: give these callers a paced limit, too, and the memory is known",
@@ -34,7 +34,7 @@ impl Settings {
         }
         let mut rates = BTreeMap::new();
         let routes = self.routes.values();
-        for route in routes.filter(|route| route.limits.iter().any(|one| one == name)) {
+        for route in routes.filter(|route| route.limits.iter().any(|limit| limit == name)) {
             let (paced, its) = self.paced_limit(route)?;
             rates.insert(paced, its.rate.0.per_second());
         }

@@ -126,7 +126,7 @@ impl Admin {
         while let Some(accepted) = stop.run_until_cancelled(self.listener.accept()).await {
             match accepted {
                 Ok((stream, _)) => {
-                    open.retain(|one| !one.is_finished());
+                    open.retain(|connection| !connection.is_finished());
                     if open.len() >= MAX_CONNECTIONS
                         && let Some(oldest) = open.pop_front()
                     {

@@ -169,7 +169,7 @@ impl Templates {
     /// Whether this template uses a variable.
     pub fn takes(&self, template: &Template, variable: &str) -> bool {
         let variables = self.variables(template.name());
-        variables.is_ok_and(|all| all.iter().any(|one| one == variable))
+        variables.is_ok_and(|all| all.iter().any(|name| name == variable))
     }
 
     /// The variables that a template takes from its context, and the fields of `answer` that it uses, in

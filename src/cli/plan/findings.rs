@@ -58,14 +58,14 @@ pub(super) fn findings(facts: &PlanFacts<'_>) -> Vec<Finding> {
         found.extend(facts.passed_by(limit));
     }
     found.extend(facts.held_too_few());
-    if found.iter().all(|one| one.weight == Weight::Note) {
+    if found.iter().all(|finding| finding.weight == Weight::Note) {
         found.extend(facts.not_gone());
     }
     found.extend(facts.ends_closed());
     found.extend(facts.silent());
     found.extend(facts.tightest());
     found.extend(facts.dead());
-    found.sort_by_key(|one| one.weight == Weight::Note);
+    found.sort_by_key(|finding| finding.weight == Weight::Note);
     found
 }
 

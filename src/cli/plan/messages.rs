@@ -198,12 +198,12 @@ pub(super) fn recorded(planned: &Planned, route: &Route, trace: &[Recorded]) -> 
     numbers.resize_with(planned.limits.len(), Numbers::default);
     let mut tenants = Numbers::default();
     let (mut messages, mut invalid, mut why) = (Vec::new(), Vec::new(), None);
-    for one in trace {
-        let label = match planned.label(&one.message) {
+    for arrival in trace {
+        let label = match planned.label(&arrival.message) {
             Ok(label) => label,
             Err(reason) => {
-                invalid.push(one.at);
-                why.get_or_insert(format!("line {}: {reason}", one.line));
+                invalid.push(arrival.at);
+                why.get_or_insert(format!("line {}: {reason}", arrival.line));
                 continue;
             }
         };
@@ -218,8 +218,8 @@ pub(super) fn recorded(planned: &Planned, route: &Route, trace: &[Recorded]) -> 
         let takes: Vec<(Option<u32>, Cost)> = takes.collect();
         let tenant = label.tenant.as_deref();
         let share = tenant.map(|name| share(route, tenants.of(name).into(), Some(name)));
-        let priority = one.message.properties.priority;
-        messages.push(form.message(one.at, priority, share.unwrap_or_default(), &takes));
+        let priority = arrival.message.properties.priority;
+        messages.push(form.message(arrival.at, priority, share.unwrap_or_default(), &takes));
     }
     let names = planned.limits.iter().zip(numbers);
     let names = names.map(|(limit, numbers)| match limit.limit.key() {

@@ -117,7 +117,10 @@ mod tests {
         let text = "{\"at\": 1700000010.5, \"body\": {\"n\":2}}\n\n\
                     {\"at\": 1700000010, \"body\": {\"n\":1}, \"headers\": {\"a\":\"b\"}, \"priority\": 5}\n";
         let read = lines(text.as_bytes()).expect("a trace");
-        let times: Vec<_> = read.iter().map(|one| (one.line, one.at)).collect();
+        let times: Vec<_> = read
+            .iter()
+            .map(|arrival| (arrival.line, arrival.at))
+            .collect();
         assert_eq!(times, [(3, 0), (1, 500_000)]);
         assert_eq!(read[0].message.properties.priority, 5);
         assert_eq!(&read[1].message.body[..], b"{\"n\":2}");

@@ -122,7 +122,7 @@ impl WarmConnector {
 
     /// Opens spare connections up to `wanted`, within `bound`. The error says what failed.
     pub(crate) async fn warm(&self, wanted: usize, bound: Duration) -> Result<(), String> {
-        let Some(idle) = self.places.one() else {
+        let Some(idle) = self.places.only() else {
             return Ok(());
         };
         idle.discard_stale();
@@ -137,7 +137,7 @@ impl WarmConnector {
     /// A message will be called at this URL: opens a connection in the background if its host is from the message and
     /// has no spare one. Must be called inside a tokio runtime.
     pub(crate) fn ahead(&self, url: &Uri) {
-        if self.places.one().is_none()
+        if self.places.only().is_none()
             && let Some(idle) = self.idle_for(url)
         {
             let missing = lock(&idle.spares).first(self.clock.now());
@@ -310,7 +310,7 @@ impl Spare {
 impl fmt::Debug for WarmConnector {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // Hosts from messages are not shown.
-        let (origin, spare) = match self.places.one() {
+        let (origin, spare) = match self.places.only() {
             Some(idle) => (Some(&idle.origin), lock(&idle.spares).ready()),
             None => (None, self.places.len()),
         };

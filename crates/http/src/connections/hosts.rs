@@ -100,7 +100,7 @@ impl Pattern {
 impl Pattern {
     /// Whether it names this host itself.
     fn is_of(&self, host: &str) -> bool {
-        matches!(&self.host, Hosts::One(one) if one == host)
+        matches!(&self.host, Hosts::One(only) if only == host)
     }
 }
 
@@ -110,7 +110,7 @@ impl Hosts {
             Self::Any => true,
             // An address is below no name.
             Self::Below(end) => host.ends_with(end) && host.parse::<IpAddr>().is_err(),
-            Self::One(one) => one == host,
+            Self::One(only) => only == host,
         }
     }
 }

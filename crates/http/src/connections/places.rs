@@ -42,7 +42,7 @@ impl<T> Places<T> {
     }
 
     /// The one place, if there is only one.
-    pub(crate) fn one(&self) -> Option<&Arc<T>> {
+    pub(crate) fn only(&self) -> Option<&Arc<T>> {
         match self {
             Self::One(_, kept) => Some(kept),
             Self::Many(_) => None,

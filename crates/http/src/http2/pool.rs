@@ -105,10 +105,15 @@ impl Pool {
         };
         let until = Instant::now() + bound;
         let opening: Vec<_> = (0..missing).map(|_| self.open()).collect();
-        let all = join_all(opening.into_iter().map(|one| timeout_at(until, one))).await;
+        let all = join_all(
+            opening
+                .into_iter()
+                .map(|opening| timeout_at(until, opening)),
+        )
+        .await;
         let (mut opened, mut failure) = (0, None);
-        for one in all {
-            match one {
+        for attempt in all {
+            match attempt {
                 Ok(Ok(Ok(()))) => opened += 1,
                 Ok(Ok(Err(why))) => failure = Some(why),
                 Ok(Err(_)) | Err(_) => failure = Some(format!("not done within {bound:?}")),

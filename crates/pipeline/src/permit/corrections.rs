@@ -84,19 +84,19 @@ impl Corrections {
     }
 
     /// Notes what an answer reported at `now`.
-    pub(super) fn note(&mut self, one: Correction, now: Mono) {
+    pub(super) fn note(&mut self, correction: Correction, now: Mono) {
         if self.is_empty() {
             self.due = self.due.max(now + COLLECT);
         }
-        match one.what {
+        match correction.what {
             Corrected::Left { units, length } => {
-                let name = (Arc::clone(&one.limit.name), one.key);
+                let name = (Arc::clone(&correction.limit.name), correction.key);
                 if self
                     .left
                     .get(&name)
                     .is_none_or(|known| units <= known.units)
                 {
-                    let limit = one.limit;
+                    let limit = correction.limit;
                     let left = Left {
                         limit,
                         units,
@@ -106,8 +106,8 @@ impl Corrections {
                     self.left.insert(name, left);
                 }
             }
-            Corrected::Less { .. } => self.less.push(one),
-            Corrected::More { units } => self.owe(&one.limit, one.key, units),
+            Corrected::Less { .. } => self.less.push(correction),
+            Corrected::More { units } => self.owe(&correction.limit, correction.key, units),
             // Commands write it themselves.
             Corrected::Forgiven => {}
         }
@@ -149,9 +149,9 @@ impl Corrections {
     }
 
     fn keep<'a>(&mut self, undone: impl Iterator<Item = &'a Correction>) {
-        for one in undone {
-            if let Corrected::More { units } = one.what {
-                self.owe(&one.limit, one.key, units);
+        for correction in undone {
+            if let Corrected::More { units } = correction.what {
+                self.owe(&correction.limit, correction.key, units);
             }
         }
     }

@@ -68,7 +68,7 @@ pub fn limit_key(parts: &[&str]) -> LimitKey {
 pub fn message_key(queue: Option<&str>, text: Option<&str>) -> LimitKey {
     match (queue, text) {
         (Some(queue), Some(text)) => limit_key(&[queue, text]),
-        (Some(one), None) | (None, Some(one)) => limit_key(&[one]),
+        (Some(only), None) | (None, Some(only)) => limit_key(&[only]),
         (None, None) => limit_key(&[]),
     }
 }

@@ -33,7 +33,11 @@ impl Checks<'_> {
         route: &Route,
     ) -> Option<(&'static str, String)> {
         let limits = &self.settings.limits;
-        let is_once = |name: &String| limits.get(name).is_some_and(|one| one.as_once().is_some());
+        let is_once = |name: &String| {
+            limits
+                .get(name)
+                .is_some_and(|limit| limit.as_once().is_some())
+        };
         let only = |one: &Route, other: &Route| {
             let mut once = one.limits.iter().filter(|name| is_once(name));
             once.find(|name| !other.limits.contains(name)).cloned()

@@ -171,7 +171,7 @@ fn counting(cost: &str) -> Option<(String, BTreeSet<String>)> {
         "" => "",
         options => options.strip_prefix('(')?.strip_suffix(')')?,
     };
-    let options = options.split(',').filter(|one| !one.is_empty());
-    let options = options.filter(|one| !DEFAULTS.contains(one));
+    let options = options.split(',').filter(|option| !option.is_empty());
+    let options = options.filter(|option| !DEFAULTS.contains(option));
     Some((text.to_owned(), options.map(str::to_owned).collect()))
 }

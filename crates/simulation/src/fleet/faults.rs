@@ -36,7 +36,9 @@ impl<'a, W: Watch> Fleet<'a, W> {
             Fault::Pause(length) | Fault::PauseAll(length) => {
                 let until = self.t + micros(length);
                 let replicas = self.replicas.iter_mut().flatten();
-                for replica in replicas.filter(|one| matches!(victim, WORLD) || one.id == victim) {
+                for replica in
+                    replicas.filter(|replica| matches!(victim, WORLD) || replica.id == victim)
+                {
                     replica.paused_until = replica.paused_until.max(until);
                 }
             }
@@ -80,8 +82,12 @@ impl<'a, W: Watch> Fleet<'a, W> {
 
     /// Picks a healthy replica that is not the only one.
     fn one_of_several(&mut self) -> Option<u32> {
-        let well = |one: &&Replica<'_>| one.paused_until < u64::MAX && !one.is_deaf;
-        let ids: Vec<u32> = self.alive().filter(well).map(|one| one.id).collect();
+        let well = |replica: &&Replica<'_>| replica.paused_until < u64::MAX && !replica.is_deaf;
+        let ids: Vec<u32> = self
+            .alive()
+            .filter(well)
+            .map(|replica| replica.id)
+            .collect();
         (ids.len() > 1).then(|| self.dice.pick(&ids))
     }
 

@@ -241,13 +241,13 @@ impl<'a, W: Watch> Fleet<'a, W> {
     }
 
     fn tell_freed(&mut self, woken: &[Woken]) {
-        for one in woken {
+        for waiting in woken {
             if self.dice.chance(self.setting.around.lost_notices) {
                 continue;
             }
-            let (way, key) = (self.way(), key_id(one.name));
-            let units = one.units;
-            self.after(way, one.replica, Event::Freed { key, units });
+            let (way, key) = (self.way(), key_id(waiting.name));
+            let units = waiting.units;
+            self.after(way, waiting.replica, Event::Freed { key, units });
         }
     }
 

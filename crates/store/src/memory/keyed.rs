@@ -152,7 +152,7 @@ impl LimitStore for MemoryStore {
     fn release<'a>(&'a self, granted: &'a [Granted]) -> StoreFuture<'a, usize> {
         async move {
             Ok(self.decide(&self.states, |states, now| {
-                let refunded = granted.iter().filter(|one| match one {
+                let refunded = granted.iter().filter(|granted| match granted {
                     Granted::Units { charge, at } => self.refund(states, charge, at, now),
                     Granted::Call { charge, ticket } | Granted::Claim { charge, ticket } => {
                         self.end_call(states, charge, *ticket, now);
@@ -200,23 +200,27 @@ impl LimitStore for MemoryStore {
     fn correct<'a>(&'a self, corrections: &'a [Correction]) -> StoreFuture<'a, Vec<usize>> {
         async move {
             Ok(self.decide(&self.states, |states, now| {
-                let undone = corrections.iter().enumerate().filter_map(|(place, one)| {
-                    let in_force = self.in_force(&one.limit, now);
-                    let (name, limit) = (name(&one.limit, one.key), in_force.limit());
-                    let done = match one.what {
-                        Corrected::Left { units, length } => {
-                            states.tighten(&name, &limit, units, length, now)
-                        }
-                        Corrected::Less { units, at } => {
-                            let since = in_force.version.since();
-                            states.refund(&name, &limit, since, &at.unused(units), now);
-                            limit.access != LimitAccess::Outdated
-                        }
-                        Corrected::More { units } => states.add_debt(&name, &limit, units, now),
-                        Corrected::Forgiven => states.forgive(&name, &limit, now),
-                    };
-                    (!done).then_some(place)
-                });
+                let undone = corrections
+                    .iter()
+                    .enumerate()
+                    .filter_map(|(place, correction)| {
+                        let in_force = self.in_force(&correction.limit, now);
+                        let (name, limit) =
+                            (name(&correction.limit, correction.key), in_force.limit());
+                        let done = match correction.what {
+                            Corrected::Left { units, length } => {
+                                states.tighten(&name, &limit, units, length, now)
+                            }
+                            Corrected::Less { units, at } => {
+                                let since = in_force.version.since();
+                                states.refund(&name, &limit, since, &at.unused(units), now);
+                                limit.access != LimitAccess::Outdated
+                            }
+                            Corrected::More { units } => states.add_debt(&name, &limit, units, now),
+                            Corrected::Forgiven => states.forgive(&name, &limit, now),
+                        };
+                        (!done).then_some(place)
+                    });
                 undone.collect()
             }))
         }

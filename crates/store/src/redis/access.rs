@@ -55,7 +55,7 @@ impl Access {
         let first = parsed.first().ok_or_else(|| refused("there is no URL"))?;
         let seeds = parsed.iter().map(|(info, _)| address(info.addr()));
         let seeds = seeds.collect::<Result<_, _>>()?;
-        if parsed.iter().any(|one| !alike(one, first)) {
+        if parsed.iter().any(|other| !alike(other, first)) {
             return Err(refused("the URLs must differ in host and port only"));
         }
         let (info, is_tls) = first;

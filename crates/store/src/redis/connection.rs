@@ -39,12 +39,12 @@ impl Connection {
             RedisMode::Sentinel => {
                 let service = options.settings.sentinel_service.clone();
                 let sentinels = Sentinels::new(Arc::clone(&access), service.unwrap_or_default());
-                To::one(Locator::Elected(sentinels), &access)
+                To::single(Locator::Elected(sentinels), &access)
             }
             RedisMode::Single => {
                 let at = access.seeds.first().cloned();
                 let at = at.ok_or_else(|| unreachable("there is no URL"))?;
-                To::one(Locator::At(at), &access)
+                To::single(Locator::At(at), &access)
             }
         };
         Ok(Self { access, to })
@@ -137,7 +137,7 @@ impl Connection {
 }
 
 impl To {
-    fn one(place: Locator, access: &Arc<Access>) -> Self {
+    fn single(place: Locator, access: &Arc<Access>) -> Self {
         let access = Arc::clone(access);
         Self::One(Arc::new(Server::new(place, access, Arc::default())))
     }

@@ -250,24 +250,24 @@ impl Limits {
         mut granted: &'a [&'a Granted],
     ) -> Result<Vec<(&'a [&'a Granted], T)>, StoreError> {
         let mut replies = Vec::new();
-        while let Some(one) = granted.first() {
+        while let Some(next) = granted.first() {
             // Calls under way follow no calendar.
-            let around = if one.is_call() {
+            let around = if next.is_call() {
                 StoreTime::default()
             } else {
                 self.around().await?
             };
             let mut batch = KeyBatch::around(around);
-            let charges = granted.iter().map(|one| one.charge());
+            let charges = granted.iter().map(|taken| taken.charge());
             let places = batch.fill(charges.map(|charge| (&*charge.limit, charge.key)));
             let (part, rest) = granted.split_at(places.len());
             let mut args = batch.arguments(lock(&self.known).memory());
             args.extend_from_slice(first);
             args.push(Arg::Number(part.len() as u64));
             let cell = batch.cells();
-            for (one, place) in part.iter().zip(places) {
+            for (taken, place) in part.iter().zip(places) {
                 args.push(cell(place));
-                match one {
+                match taken {
                     Granted::Call { ticket, .. } | Granted::Claim { ticket, .. } => {
                         args.push(Arg::Hex(ticket.0));
                     }

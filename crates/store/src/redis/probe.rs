@@ -76,21 +76,25 @@ impl Trips {
 pub async fn probe(options: &RedisOptions) -> Result<RedisFacts, StoreError> {
     let connection = Connection::new(options)?;
     let (servers, how) = connection.servers().await?;
-    let tried = join_all(servers.iter().map(|one| try_one(one, connection.access())));
+    let tried = join_all(
+        servers
+            .iter()
+            .map(|server| try_one(server, connection.access())),
+    );
     let said = tried.await.into_iter().collect::<Result<Vec<_>, _>>()?;
     let mut report = RedisFacts {
         servers: how,
         version: said
             .first()
-            .map_or_else(String::new, |one| one.version.clone()),
+            .map_or_else(String::new, |tried| tried.version.clone()),
         round_trip: Duration::ZERO,
         slow_trip: Duration::ZERO,
         warnings: Vec::new(),
     };
-    for one in said {
-        report.round_trip = report.round_trip.max(one.trips.best);
-        report.slow_trip = report.slow_trip.max(one.trips.slow);
-        for warning in one.warnings {
+    for tried in said {
+        report.round_trip = report.round_trip.max(tried.trips.best);
+        report.slow_trip = report.slow_trip.max(tried.trips.slow);
+        for warning in tried.warnings {
             // Nodes of a cluster usually have the same settings.
             if !report.warnings.contains(&warning) {
                 report.warnings.push(warning);

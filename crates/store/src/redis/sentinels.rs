@@ -61,7 +61,8 @@ impl Sentinels {
     /// The primary in the answer with the highest epoch. A majority of the Sentinels is waited for; if fewer can be
     /// reached, these decide. Ends within the connect and the response timeout.
     pub(super) async fn primary(&self) -> Result<Address, StoreError> {
-        let mut asked: FuturesUnordered<_> = self.all.iter().map(|one| self.ask(one)).collect();
+        let mut asked: FuturesUnordered<_> =
+            self.all.iter().map(|sentinel| self.ask(sentinel)).collect();
         let majority = self.all.len() / 2 + 1;
         let mut seen: Vec<Sighting> = Vec::new();
         let mut failure = None;
@@ -85,23 +86,23 @@ impl Sentinels {
             .ok_or_else(|| failure.unwrap_or_else(|| refused("there is no Sentinel to ask")))
     }
 
-    async fn ask(&self, one: &Sentinel) -> Result<Sighting, StoreError> {
-        self.question(one).await.map_err(|error| match error {
+    async fn ask(&self, sentinel: &Sentinel) -> Result<Sighting, StoreError> {
+        self.question(sentinel).await.map_err(|error| match error {
             StoreError::Unreachable { reason, .. } => {
-                unreachable(&format!("the Sentinel at {}: {reason}", one.at))
+                unreachable(&format!("the Sentinel at {}: {reason}", sentinel.at))
             }
             StoreError::Refused { reason, .. } => {
-                refused(&format!("the Sentinel at {}: {reason}", one.at))
+                refused(&format!("the Sentinel at {}: {reason}", sentinel.at))
             }
             StoreError::Timeout { .. } => error,
         })
     }
 
-    async fn question(&self, one: &Sentinel) -> Result<Sighting, StoreError> {
-        let mut kept = one.connection.lock().await;
+    async fn question(&self, sentinel: &Sentinel) -> Result<Sighting, StoreError> {
+        let mut kept = sentinel.connection.lock().await;
         let mut connection = match kept.as_ref() {
             Some(connection) => connection.clone(),
-            None => kept.insert(self.connect(one).await?).clone(),
+            None => kept.insert(self.connect(sentinel).await?).clone(),
         };
         let mut question = redis::cmd("SENTINEL");
         question.arg("MASTER").arg(&self.service);
@@ -119,9 +120,9 @@ impl Sentinels {
         sighting(&said).ok_or_else(|| refused("it names no address"))
     }
 
-    async fn connect(&self, one: &Sentinel) -> Result<Driven, StoreError> {
+    async fn connect(&self, sentinel: &Sentinel) -> Result<Driven, StoreError> {
         let bound = self.access.connect_timeout();
-        let connecting = self.access.connection(Peer::Sentinel, &one.at);
+        let connecting = self.access.connection(Peer::Sentinel, &sentinel.at);
         let connected = timeout(bound, connecting).await;
         self.access.answer(connected, bound)
     }

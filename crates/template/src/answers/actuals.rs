@@ -53,14 +53,16 @@ impl RouteActuals {
 
     /// The limits that have one, each with its `max_actual`, if that is written.
     pub fn limits(&self) -> impl Iterator<Item = (&str, Option<NonZeroU32>)> {
-        self.each.iter().map(|one| (&*one.limit, one.most))
+        self.each.iter().map(|actual| (&*actual.limit, actual.most))
     }
 
     /// What the call of a message used, for each of [`limits`](Self::limits). `None`: its answer says no number.
     pub fn read(&self, message: &Message, facts: Facts<'_>, answer: &Answer) -> Vec<Option<u64>> {
         let context = self.templates.context_with(message, facts, Some(answer));
-        let read = |one: &RouteActual| {
-            let text = self.templates.render(&one.template, context.as_ref().ok()?);
+        let read = |actual: &RouteActual| {
+            let text = self
+                .templates
+                .render(&actual.template, context.as_ref().ok()?);
             units(&text.ok()?)
         };
         self.each.iter().map(read).collect()

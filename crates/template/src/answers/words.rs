@@ -84,7 +84,9 @@ fn meaning(text: &str) -> Result<Option<Meaning>, String> {
     if text.is_empty() {
         return Ok(None);
     }
-    let named = Meaning::ALL.into_iter().find(|one| one.word() == text);
+    let named = Meaning::ALL
+        .into_iter()
+        .find(|meaning| meaning.word() == text);
     // The text may be content of the answer.
     named.map(Some).ok_or_else(|| {
         "outcome: returns none of accepted, throttled, held, transient and permanent".to_owned()

@@ -324,7 +324,8 @@ impl<T> ConfirmChannel<T> {
             (refused, Fate::Rejected),
         ];
         let all = all.into_iter();
-        let each = all.flat_map(|(numbers, fate)| numbers.into_iter().map(move |one| (one, fate)));
+        let each =
+            all.flat_map(|(numbers, fate)| numbers.into_iter().map(move |number| (number, fate)));
         each.filter_map(|(number, fate)| self.decide(number, fate))
             .collect()
     }

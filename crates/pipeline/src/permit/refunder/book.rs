@@ -71,7 +71,7 @@ impl Book {
                 ToRefunder::Unanswered(calls) => self.unanswered.extend(calls),
                 ToRefunder::Done(claims, sender) => self.done.push((claims, sender)),
                 ToRefunder::Abandoned(calls) => self.stop_renewing(&calls),
-                ToRefunder::Corrected(one, at) => self.said.note(one, at),
+                ToRefunder::Corrected(correction, at) => self.said.note(correction, at),
             }
         }
         released
@@ -79,10 +79,12 @@ impl Book {
 
     /// A message may have calls of several limits, which end at different times.
     pub(super) fn stop_renewing(&mut self, ended: &[Granted]) {
-        for one in ended {
-            let Some(ticket) = one.ticket() else { continue };
+        for ended_call in ended {
+            let Some(ticket) = ended_call.ticket() else {
+                continue;
+            };
             if let Some(calls) = self.running.get_mut(&ticket) {
-                calls.retain(|call| !is_same(call, one));
+                calls.retain(|call| !is_same(call, ended_call));
                 if calls.is_empty() {
                     self.running.remove(&ticket);
                 }
@@ -92,7 +94,9 @@ impl Book {
 
     /// Takes out the calls of these tickets that are still under way.
     pub(super) fn take(&mut self, tickets: &[Ticket]) -> Vec<Granted> {
-        let calls = tickets.iter().filter_map(|one| self.running.remove(one));
+        let calls = tickets
+            .iter()
+            .filter_map(|ticket| self.running.remove(ticket));
         calls.flatten().collect()
     }
 }

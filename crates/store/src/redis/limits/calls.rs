@@ -36,7 +36,8 @@ impl RedisStore {
 impl Limits {
     /// Takes back units, and ends calls. Returns how many of the refunds were taken.
     pub(super) async fn release(&self, granted: &[Granted]) -> Result<usize, StoreError> {
-        let (calls, units): (Vec<_>, Vec<_>) = granted.iter().partition(|one| one.is_call());
+        let (calls, units): (Vec<_>, Vec<_>) =
+            granted.iter().partition(|granted| granted.is_call());
         let ended = self.end(&calls, false).await;
         let refunded = self
             .call_with_grants::<usize>(&self.refund, &[], &units)
@@ -62,12 +63,15 @@ impl Limits {
         while done < corrections.len() {
             let rest = &corrections[done..];
             let mut batch = KeyBatch::around(self.around().await?);
-            let places = batch.fill(rest.iter().map(|one| (&*one.limit, one.key)));
+            let places = batch.fill(
+                rest.iter()
+                    .map(|correction| (&*correction.limit, correction.key)),
+            );
             let mut args = batch.arguments(lock(&self.known).memory());
             args.push(Arg::Number(places.len() as u64));
             let (cell, count) = (batch.cells(), places.len());
-            for (one, place) in rest.iter().zip(places) {
-                let what = match one.what {
+            for (correction, place) in rest.iter().zip(places) {
+                let what = match correction.what {
                     Corrected::Left { units, length } => [0, units, micros(length), 0],
                     Corrected::Less { units, at } => {
                         let Unused { at, cost, age } = at.unused(units);
@@ -138,7 +142,7 @@ impl LimitStore for RedisStore {
     fn renew<'a>(&'a self, calls: &'a [Granted]) -> StoreFuture<'a, Vec<Ticket>> {
         async move {
             let limits = self.limits();
-            let calls: Vec<_> = calls.iter().filter(|one| one.is_call()).collect();
+            let calls: Vec<_> = calls.iter().filter(|granted| granted.is_call()).collect();
             let replies = limits.call_with_grants::<Vec<usize>>(&limits.renew, &[], &calls);
             let gone = replies.await?.into_iter().flat_map(|(part, gone)| {
                 let lost = gone.into_iter().filter_map(|i| part.get(i)?.ticket());
