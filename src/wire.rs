@@ -50,7 +50,7 @@ use self::stores::InspectedLimits;
 use sluiced_core::jitter::Jitter;
 use sluiced_pipeline::{Owned, Pauses, Pipeline, RouteSpec, publish_arrivals};
 use sluiced_ports::clock::Clock;
-use sluiced_ports::downstream::Arrival;
+use sluiced_ports::downstream::InboundEvent;
 use sluiced_ports::queue::Subscription;
 use sluiced_ports::store::{StatusStore, Store};
 use sluiced_settings::secrets::Secrets;
@@ -165,7 +165,7 @@ impl<'a> Routes<'a> {
         &self,
         name: &str,
         route: &Route,
-    ) -> Result<Option<mpsc::Sender<Arrival>>, WireError> {
+    ) -> Result<Option<mpsc::Sender<InboundEvent>>, WireError> {
         let route_name: Arc<str> = Arc::from(name);
         let meters = Arc::clone(&self.events.meters[name]);
         let publisher = self.queues.arrivals(&route_name, route);

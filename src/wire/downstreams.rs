@@ -14,7 +14,7 @@ use super::options::{certificate, rotating};
 use sluiced_http::HttpDownstream;
 use sluiced_ports::connect::Secret;
 use sluiced_ports::dial::{Credentials, Misconfigured};
-use sluiced_ports::downstream::{Arrival, Downstream};
+use sluiced_ports::downstream::{Downstream, InboundEvent};
 use sluiced_settings::secrets::{HIDDEN, SecretError, Secrets};
 use sluiced_settings::types::{self, Auth, AwsCredentials, Route, SecretEncoding};
 use sluiced_smpp::SmppDownstream;
@@ -33,7 +33,7 @@ pub(super) struct Uses {
     /// Spans of its calls.
     pub(super) traces: Option<RouteTraces>,
     /// Takes what a centre delivers; `None`: the centre keeps it.
-    pub(super) arrivals: Option<mpsc::Sender<Arrival>>,
+    pub(super) arrivals: Option<mpsc::Sender<InboundEvent>>,
 }
 
 /// Why no downstream can be made from the settings.

@@ -13,7 +13,7 @@ use futures::future::{BoxFuture, ready};
 use tokio::time::timeout;
 
 use super::meters::CallersMeters;
-use super::permits::{End, PermitId, Permits};
+use super::permits::{PermitEnd, PermitId, Permits};
 use sluiced_core::headroom::Spread;
 use sluiced_core::judge::Outcome;
 use sluiced_ports::clock::Clock;
@@ -77,7 +77,7 @@ impl Call for CallerCall {
             } = *self;
             let Some(counts) = counts else {
                 return match permits.turn_of(id, leave_by).await {
-                    true => Ok(went(End::Used)),
+                    true => Ok(went(PermitEnd::Used)),
                     false => Err(NotSent::TooLate),
                 };
             };
@@ -92,20 +92,22 @@ impl Call for CallerCall {
             if end.is_err() {
                 meters.unended_permits.increment(1);
             }
-            Ok(went(end.ok().and_then(Result::ok).unwrap_or(End::Used)))
+            Ok(went(
+                end.ok().and_then(Result::ok).unwrap_or(PermitEnd::Used),
+            ))
         }
         .boxed()
     }
 }
 
 /// A call that was not made gives back what it took.
-fn went(end: End) -> Judgement {
+fn went(end: PermitEnd) -> Judgement {
     Judgement {
         outcome: Outcome::Accepted,
         reply: Ok(Status::Http(200)),
         detail: "the caller has its permit".to_owned(),
         answer: None,
-        maybe_delivered: end == End::Used,
+        maybe_delivered: end == PermitEnd::Used,
         cut_from: None,
         rest: None,
         renewed: false,

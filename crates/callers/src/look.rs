@@ -20,7 +20,7 @@ pub struct KeyedLimits {
 
 /// What one limit has left.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Found {
+pub(crate) struct LimitLook {
     pub(crate) name: String,
     /// The most that it ever has.
     pub(crate) limit: u64,
@@ -53,7 +53,7 @@ impl KeyedLimits {
     }
 
     /// Looks at those that a request takes from.
-    pub(crate) async fn look(&self, takes: &[Takes]) -> Result<Vec<Found>, StoreError> {
+    pub(crate) async fn look(&self, takes: &[Takes]) -> Result<Vec<LimitLook>, StoreError> {
         let mut found = Vec::new();
         for limit in &self.limits {
             let Some(asked) = takes.iter().find(|asked| *asked.limit == *limit.name) else {
@@ -61,13 +61,13 @@ impl KeyedLimits {
             };
             let key = message_key(None, asked.key.as_deref());
             let look = self.store.look(limit, key).await?;
-            found.push(Found::of(asked, &look, limit.counts_calls()));
+            found.push(LimitLook::of(asked, &look, limit.counts_calls()));
         }
         Ok(found)
     }
 }
 
-impl Found {
+impl LimitLook {
     fn of(takes: &Takes, look: &Look, counts_calls: bool) -> Self {
         let has_room = look.room.remaining >= u64::from(takes.cost.get());
         let after = |at| StoreTime::from_micros(at).since(look.now);
@@ -101,7 +101,7 @@ mod tests {
 
     const NOW: u64 = 1_700_000_000_000_000;
 
-    fn found(cost: u32, remaining: u64, fits: Fit, counts_calls: bool) -> Found {
+    fn found(cost: u32, remaining: u64, fits: Fit, counts_calls: bool) -> LimitLook {
         let takes = Takes {
             limit: "sender".to_owned(),
             key: None,
@@ -118,7 +118,7 @@ mod tests {
             closed: None,
             state: None,
         };
-        Found::of(&takes, &look, counts_calls)
+        LimitLook::of(&takes, &look, counts_calls)
     }
 
     /// A request of two units was told to come back at once while one was left.

@@ -68,7 +68,7 @@ pub(crate) struct TurnOffer {
 
 /// How a permit ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum End {
+pub(crate) enum PermitEnd {
     /// The call was made, or may have been.
     Used,
     /// Its caller made no call.
@@ -79,7 +79,7 @@ pub(crate) enum End {
 #[derive(Debug)]
 pub(crate) struct Permits {
     waiting: Mutex<HashMap<PermitId, mpsc::UnboundedSender<WaitOutcome>>>,
-    open: Mutex<HashMap<PermitId, oneshot::Sender<End>>>,
+    open: Mutex<HashMap<PermitId, oneshot::Sender<PermitEnd>>>,
     given: Mutex<Given>,
     /// How long after their permits callers made their calls, as they report it.
     used: Mutex<LatencySamples>,
@@ -133,7 +133,7 @@ impl Permits {
     }
 
     /// The permit counts until its caller ends it: receives how.
-    pub(crate) fn open(&self, id: PermitId) -> oneshot::Receiver<End> {
+    pub(crate) fn open(&self, id: PermitId) -> oneshot::Receiver<PermitEnd> {
         let (ends, end) = oneshot::channel();
         lock(&self.open).insert(id, ends);
         end
@@ -150,7 +150,7 @@ impl Permits {
     }
 
     /// Its caller ends a permit. Returns whether it still counted.
-    pub(crate) fn end(&self, id: PermitId, end: End) -> bool {
+    pub(crate) fn end(&self, id: PermitId, end: PermitEnd) -> bool {
         let open = lock(&self.open).remove(&id);
         open.is_some_and(|open| open.send(end).is_ok())
     }
@@ -309,12 +309,12 @@ mod tests {
     async fn a_permit_ends_once() {
         let (permits, ..) = permits_of();
         let end = permits.open(PermitId(7));
-        assert!(permits.end(PermitId(7), End::Unused));
-        assert!(!permits.end(PermitId(7), End::Used));
-        assert_eq!(end.await, Ok(End::Unused));
+        assert!(permits.end(PermitId(7), PermitEnd::Unused));
+        assert!(!permits.end(PermitId(7), PermitEnd::Used));
+        assert_eq!(end.await, Ok(PermitEnd::Unused));
         let end = permits.open(PermitId(8));
         permits.close(PermitId(8));
-        assert!(!permits.end(PermitId(8), End::Used) && end.await.is_err());
+        assert!(!permits.end(PermitId(8), PermitEnd::Used) && end.await.is_err());
     }
 
     fn report(permits: &Permits, id: u64, millis: u64, now: Mono) {
@@ -357,7 +357,7 @@ mod tests {
             })
             .collect();
         assert!(permits.are_too_many());
-        assert!(permits.end(PermitId(7), End::Used));
+        assert!(permits.end(PermitId(7), PermitEnd::Used));
         assert!(!permits.are_too_many(), "one has ended");
         drop(ends);
     }

@@ -19,7 +19,7 @@ use http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderName, HeaderValue, StatusCode};
 use serde_json::{Value, json};
 
-use super::look::Found;
+use super::look::LimitLook;
 use super::permits::PermitId;
 use sluiced_core::rate::Span;
 use sluiced_ports::message::{HeaderValue as Said, header};
@@ -45,7 +45,7 @@ pub(crate) fn go(id: PermitId, waited: Duration, use_within: Duration) -> Respon
 }
 
 /// What keyed limits have left: nothing was taken. The turn at a paced limit comes by itself, and is not part of it.
-pub(crate) fn looked(found: &[Found]) -> Response {
+pub(crate) fn looked(found: &[LimitLook]) -> Response {
     let limits: serde_json::Map<_, _> = found
         .iter()
         .map(|limit| {

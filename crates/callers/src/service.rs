@@ -28,7 +28,7 @@ use tracing::warn;
 
 use super::look::KeyedLimits;
 use super::meters::CallersMeters;
-use super::permits::{End, PermitId, Permits, WaitOutcome, Waiting};
+use super::permits::{PermitEnd, PermitId, Permits, WaitOutcome, Waiting};
 use super::reply;
 use super::request::AskableLimits;
 use super::token::Token;
@@ -205,12 +205,12 @@ async fn end(
         desk.used_after(id, took);
     }
     if !ending.unused {
-        return reply::ended(desk.permits.end(id, End::Used));
+        return reply::ended(desk.permits.end(id, PermitEnd::Used));
     }
     if desk.permits.is_first_word(id) {
         desk.meters.unused_permits.increment(1);
     }
-    reply::ended(desk.permits.end(id, End::Unused))
+    reply::ended(desk.permits.end(id, PermitEnd::Unused))
 }
 
 impl ServiceState {

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use self::entries::{Entries, Entry};
 pub use self::entries::{ListError, Listed, Lists, Texts};
-use self::texts::Said;
+use self::texts::TextList;
 
 /// The outcome of one call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -162,7 +162,7 @@ pub struct Judged {
 #[derive(Clone, Debug)]
 pub struct Judge<E> {
     entries: Entries<E>,
-    texts: Said,
+    texts: TextList,
     throttle_wait: Duration,
     max_throttle_wait: Duration,
 }
@@ -186,7 +186,7 @@ impl<E: Listed> Judge<E> {
         }
         Ok(Self {
             entries,
-            texts: Said::new(lists.texts)?,
+            texts: TextList::new(lists.texts)?,
             throttle_wait,
             max_throttle_wait,
         })

@@ -40,7 +40,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-pub use batch::{Asked, Question};
+pub use batch::{AskedMessage, Question};
 pub use denials::Departure;
 pub use questions::{BATCH_MAX, HEARTBEAT, Questions};
 pub use queued::{HoldRules, KeyId, Queued, Share, Sum};

@@ -10,7 +10,7 @@
 
 /// How a route stands, as the other routes of its queue see it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Standing {
+pub struct RouteStanding {
     /// It sends what it gets, within `max_hold`.
     pub sends: bool,
     /// Its oldest message waits for longer than its `max_delay`.
@@ -30,7 +30,7 @@ pub struct Standing {
 /// goes home for a probe, if that route holds none. All go home if no route sends: then each route has
 /// messages to probe with.
 #[must_use]
-pub fn moves(own: Standing, others: &[Standing], home: Option<usize>) -> Option<usize> {
+pub fn moves(own: RouteStanding, others: &[RouteStanding], home: Option<usize>) -> Option<usize> {
     let at_home = |place: &usize| {
         let home = others[*place];
         let is_wanted = home.probes && home.held == 0;
@@ -49,8 +49,8 @@ pub fn moves(own: Standing, others: &[Standing], home: Option<usize>) -> Option<
 
 /// The standby that takes a message that just came to a late route: one that holds less than the route.
 #[must_use]
-pub fn standby_to_help(own: Standing, others: &[Standing]) -> Option<usize> {
-    let helps = |other: &Standing| other.is_standby && other.sends && other.held < own.held;
+pub fn standby_to_help(own: RouteStanding, others: &[RouteStanding]) -> Option<usize> {
+    let helps = |other: &RouteStanding| other.is_standby && other.sends && other.held < own.held;
     let is_helped = own.is_late && !own.is_standby;
     others.iter().position(helps).filter(|_| is_helped)
 }
@@ -59,27 +59,27 @@ pub fn standby_to_help(own: Standing, others: &[Standing]) -> Option<usize> {
 mod tests {
     use super::*;
 
-    const SENDS: Standing = Standing {
+    const SENDS: RouteStanding = RouteStanding {
         sends: true,
         is_late: false,
         held: 10,
         probes: false,
         is_standby: false,
     };
-    const SHUT: Standing = Standing {
+    const SHUT: RouteStanding = RouteStanding {
         sends: false,
         ..SENDS
     };
-    const STANDBY: Standing = Standing {
+    const STANDBY: RouteStanding = RouteStanding {
         is_standby: true,
         held: 0,
         ..SENDS
     };
-    const SHUT_STANDBY: Standing = Standing {
+    const SHUT_STANDBY: RouteStanding = RouteStanding {
         sends: false,
         ..STANDBY
     };
-    const LATE: Standing = Standing {
+    const LATE: RouteStanding = RouteStanding {
         is_late: true,
         ..SENDS
     };
@@ -93,7 +93,7 @@ mod tests {
 
     #[test]
     fn what_a_route_cannot_send_moves_to_the_one_that_holds_least() {
-        let busy = Standing { held: 99, ..SENDS };
+        let busy = RouteStanding { held: 99, ..SENDS };
         assert_eq!(moves(SHUT, &[busy, SENDS], None), Some(1));
         assert_eq!(moves(SHUT, &[SHUT, busy], None), Some(1));
         assert_eq!(moves(SHUT, &[SHUT], None), None, "it stays where it is");
@@ -108,7 +108,7 @@ mod tests {
         assert_eq!(moves(SHUT, &[SHUT, SHUT], Some(1)), Some(1));
         assert_eq!(moves(SHUT, &[SENDS, SHUT], Some(1)), Some(0));
         assert_eq!(moves(STANDBY, &[SENDS], Some(0)), Some(0));
-        let mut probing = Standing {
+        let mut probing = RouteStanding {
             probes: true,
             ..SHUT
         };
@@ -123,7 +123,7 @@ mod tests {
     fn a_route_that_is_late_is_helped_by_its_standby_with_half_of_what_comes() {
         assert_eq!(standby_to_help(LATE, &[SENDS, STANDBY]), Some(1));
         assert_eq!(standby_to_help(SENDS, &[STANDBY]), None);
-        let full = Standing {
+        let full = RouteStanding {
             held: LATE.held,
             ..STANDBY
         };
@@ -138,7 +138,7 @@ mod tests {
             SENDS,
             SHUT,
             LATE,
-            Standing {
+            RouteStanding {
                 sends: false,
                 ..LATE
             },

@@ -51,7 +51,7 @@ pub enum RouteWaits {
 
 /// What happened in a route so far: totals.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Seen {
+pub struct RouteTotals {
     /// Calls that left. A call that is about to leave may be counted, and uncounted if it is held back.
     pub left: u64,
     /// Messages that were sent away, or were settled without a call, and calls of routes of the same or a
@@ -64,7 +64,7 @@ pub struct Seen {
 /// The progress of one route.
 #[derive(Clone, Debug, Default)]
 pub struct Progress {
-    seen: Seen,
+    seen: RouteTotals,
     looked: Option<Mono>,
     /// The highest number of calls that were seen to have left.
     left: u64,
@@ -79,7 +79,13 @@ pub struct Progress {
 
 impl Progress {
     /// Checks the route; returns whether it is stalled.
-    pub fn look(&mut self, seen: Seen, waits: RouteWaits, bound: Duration, now: Mono) -> bool {
+    pub fn look(
+        &mut self,
+        seen: RouteTotals,
+        waits: RouteWaits,
+        bound: Duration,
+        now: Mono,
+    ) -> bool {
         let passed = self.looked.map_or(Duration::ZERO, |last| now.since(last));
         let before = std::mem::replace(&mut self.seen, seen);
         self.looked = Some(now);

@@ -30,9 +30,9 @@ use sluiced_core::limits::generation::ClosedReason;
 use sluiced_core::limits::once::NotCalled;
 use sluiced_core::limits::{Fit, Lacks, Room, Ticket};
 use sluiced_core::rate::Span;
-use sluiced_core::scheduler::{Asked, Departure, Question, Scheduler};
+use sluiced_core::scheduler::{AskedMessage, Departure, Question, Scheduler};
 use sluiced_core::time::{Mono, StoreTime};
-use sluiced_ports::limits::{Candidate, Decisions, Granted, KeyedLimit, LimitStore};
+use sluiced_ports::limits::{Candidate, Decisions, GrantedCharge, KeyedLimit, LimitStore};
 use sluiced_ports::queue::Verdict;
 use sluiced_ports::store::StoreError;
 use sluiced_telemetry::LogLimit;
@@ -97,7 +97,7 @@ impl Admission {
         }));
     }
 
-    fn candidate(&self, asked: &mut Asked<Waiting>) -> Candidate {
+    fn candidate(&self, asked: &mut AskedMessage<Waiting>) -> Candidate {
         let last = asked.item.job.ticket.map(Ticket::next);
         let ticket = last.unwrap_or_else(|| self.keyed.tickets.next());
         asked.item.job.ticket = Some(ticket);
@@ -227,7 +227,7 @@ impl Admission {
             if let Some(ticket) = asked.item.job.ticket {
                 let charges = asked.item.job.charges().iter();
                 let of_calls = charges.filter(|charge| charge.limit.counts_calls());
-                let calls = of_calls.map(|charge| Granted::call(charge, ticket));
+                let calls = of_calls.map(|charge| GrantedCharge::call(charge, ticket));
                 self.keyed.refunder.unanswered(calls.collect());
             }
         }

@@ -16,7 +16,7 @@ use sluiced_core::leases::Slot;
 use sluiced_core::rate::Span;
 use sluiced_core::time::{Mono, Now};
 use sluiced_ports::downstream::{Judgement, Status};
-use sluiced_ports::limits::Granted;
+use sluiced_ports::limits::GrantedCharge;
 use sluiced_ports::lock;
 use sluiced_ports::queue::Verdict;
 use sluiced_telemetry::LogLimit;
@@ -37,7 +37,7 @@ pub(super) struct AnsweredCall {
     pub(super) job: Box<Job>,
     pub(super) judgement: Judgement,
     /// The units that the call took of keyed limits.
-    pub(super) taken: Vec<Granted>,
+    pub(super) taken: Vec<GrantedCharge>,
     pub(super) claims: Claims,
     /// What the call did not spend.
     pub(super) unspent: Permit,

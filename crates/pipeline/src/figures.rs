@@ -17,9 +17,9 @@ use sluiced_core::judge::{Outcome, Remaining};
 use sluiced_core::rate::Cost;
 use sluiced_core::time::Now;
 use sluiced_ports::downstream::Judgement;
-use sluiced_ports::limits::{Charge, Corrected, Correction, Granted, GrantedAt, key_id};
+use sluiced_ports::limits::{Charge, Corrected, Correction, GrantedAt, GrantedCharge, key_id};
 use sluiced_telemetry::LogLimit;
-use sluiced_template::Said;
+use sluiced_template::QuotaReading;
 
 use super::handle::{PacerHandle, ToPacer};
 use super::job::Job;
@@ -36,7 +36,7 @@ pub(super) struct Figures<'a> {
     job: &'a Job,
     pacer: &'a PacerHandle,
     used: Vec<LimitUsed<'a>>,
-    quotas: Vec<Said<'a>>,
+    quotas: Vec<QuotaReading<'a>>,
     /// The limit that a throttled call was refused for.
     throttles: Option<String>,
 }
@@ -60,7 +60,7 @@ impl<'a> Figures<'a> {
     pub(super) fn read(
         job: &'a Job,
         judgement: &Judgement,
-        taken: &'a [Granted],
+        taken: &'a [GrantedCharge],
         now: Now,
         pacer: &'a PacerHandle,
     ) -> Self {
@@ -263,7 +263,11 @@ impl<'a> Figures<'a> {
     }
 }
 
-fn read_used<'a>(job: &Job, judgement: &Judgement, taken: &'a [Granted]) -> Vec<LimitUsed<'a>> {
+fn read_used<'a>(
+    job: &Job,
+    judgement: &Judgement,
+    taken: &'a [GrantedCharge],
+) -> Vec<LimitUsed<'a>> {
     let actuals = &job.route.figures.actuals;
     let facts = job.route.facts(&job.history);
     let answer = judgement.answer.as_ref();
@@ -283,14 +287,14 @@ fn read_used<'a>(job: &Job, judgement: &Judgement, taken: &'a [Granted]) -> Vec<
 }
 
 /// The units that a limit granted, and when.
-fn units_of<'a>(taken: &'a [Granted], limit: &str) -> Option<(&'a Charge, GrantedAt)> {
+fn units_of<'a>(taken: &'a [GrantedCharge], limit: &str) -> Option<(&'a Charge, GrantedAt)> {
     taken.iter().find_map(|granted| match granted {
-        Granted::Units { charge, at } if *charge.limit.name == *limit => Some((charge, *at)),
+        GrantedCharge::Units { charge, at } if *charge.limit.name == *limit => Some((charge, *at)),
         _ => None,
     })
 }
 
-fn read_quotas<'a>(job: &'a Job, judgement: &Judgement, now: Now) -> Vec<Said<'a>> {
+fn read_quotas<'a>(job: &'a Job, judgement: &Judgement, now: Now) -> Vec<QuotaReading<'a>> {
     let quotas = &job.route.figures.quotas;
     let Some(answer) = judgement.answer.as_ref().filter(|_| !quotas.is_empty()) else {
         return Vec::new();

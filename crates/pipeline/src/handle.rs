@@ -15,7 +15,7 @@ use sluiced_core::schedule::{Freeze, Pace};
 use sluiced_core::scheduler::{KeyId, Scheduler};
 use sluiced_core::time::{ClockMap, Mono, Now, StoreTime};
 use sluiced_ports::clock::Clock;
-use sluiced_ports::limits::{Correction, Granted};
+use sluiced_ports::limits::{Correction, GrantedCharge};
 use sluiced_ports::lock;
 use sluiced_ports::store::PacedRow;
 use sluiced_telemetry::LogLimit;
@@ -46,7 +46,7 @@ pub(super) enum ToPacer {
     /// not use.
     Back(Box<Waiting>),
     /// Calls of ours have ended in their `concurrency` or `once` limits: their keys may be asked for again.
-    Freed(Vec<Granted>),
+    Freed(Vec<GrantedCharge>),
     /// The downstream refuses all calls for so long; the limit is frozen.
     Throttled { length: Duration, is_first: bool },
     /// A route that nothing paces is frozen for so long.

@@ -25,14 +25,14 @@ pub(crate) mod tickets;
 
 use sluiced_core::limits::Ticket;
 use sluiced_core::scheduler::KeyId;
-use sluiced_ports::limits::{Charge, Granted, GrantedAt, UnderWay, key_id};
+use sluiced_ports::limits::{Charge, GrantedAt, GrantedCharge, UnderWay, key_id};
 
 use claims::Claims;
 use refunder::Refunder;
 
 /// What a message took.
 pub(super) struct Permit {
-    granted: Vec<Granted>,
+    granted: Vec<GrantedCharge>,
     /// Counts its units as under way where that matters, until it is over.
     under_way: Vec<UnderWay>,
     /// `None`: it took nothing.
@@ -60,8 +60,8 @@ impl Permit {
         refunder: &Refunder,
     ) -> Self {
         let each = charges.iter();
-        let granted: Vec<Granted> = each
-            .map(|charge| Granted::new(charge, at, ticket))
+        let granted: Vec<GrantedCharge> = each
+            .map(|charge| GrantedCharge::new(charge, at, ticket))
             .collect();
         refunder.began(&granted);
         Self {
@@ -82,18 +82,18 @@ impl Permit {
 
     /// The message may have been sent: its units stay spent, and its calls count until this permit is dropped. Returns
     /// the units.
-    pub(super) fn consume(&mut self) -> Vec<Granted> {
+    pub(super) fn consume(&mut self) -> Vec<GrantedCharge> {
         if let Some(refunder) = &self.refunder {
             refunder.used(&self.granted);
         }
         let granted = std::mem::take(&mut self.granted).into_iter();
-        let (calls, units) = granted.partition(Granted::is_call);
+        let (calls, units) = granted.partition(GrantedCharge::is_call);
         self.granted = calls;
         units
     }
 
     /// These units were consumed, and those of the keys are not spent after all.
-    pub(super) fn unspend(&mut self, taken: Vec<Granted>, keys: &[KeyId]) {
+    pub(super) fn unspend(&mut self, taken: Vec<GrantedCharge>, keys: &[KeyId]) {
         let taken = taken.into_iter().filter(|granted_charge| {
             let charge = granted_charge.charge();
             keys.contains(&key_id(&charge.limit.name, charge.key))
@@ -118,7 +118,7 @@ impl Permit {
     }
 
     /// Takes out what to give back for a message that was certainly not sent, without waiting for the drop.
-    pub(super) fn take_back(&mut self) -> Vec<Granted> {
+    pub(super) fn take_back(&mut self) -> Vec<GrantedCharge> {
         self.under_way.clear();
         std::mem::take(&mut self.granted)
     }

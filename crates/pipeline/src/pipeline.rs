@@ -37,7 +37,7 @@ use sluiced_core::pacing::Pacing;
 use sluiced_core::rate::Span;
 use sluiced_core::scheduler::{Questions, Scheduler};
 use sluiced_ports::clock::Clock;
-use sluiced_ports::limits::{Granted, LimitStore, Policy};
+use sluiced_ports::limits::{GrantedCharge, LimitStore, Policy};
 use sluiced_ports::queue::Leftover;
 use sluiced_ports::store::PacedRow;
 use sluiced_telemetry::health::Health;
@@ -231,7 +231,7 @@ impl Pipeline {
         name: &str,
         store: Arc<dyn LimitStore>,
         routes: &[Arc<Route>],
-        freed: impl Fn(Vec<Granted>) + Send + 'static,
+        freed: impl Fn(Vec<GrantedCharge>) + Send + 'static,
     ) -> Keyed {
         let limits = || routes.iter().flat_map(|route| route.counting.keyed());
         let meters: BTreeMap<_, _> = limits()

@@ -13,7 +13,7 @@ use tracing::{info, warn};
 
 use sluiced_core::distance::TooFar;
 use sluiced_core::scheduler::Scheduler;
-use sluiced_core::stall::{Progress, RouteWaits, Seen};
+use sluiced_core::stall::{Progress, RouteTotals, RouteWaits};
 use sluiced_core::time::Mono;
 use sluiced_ports::connect::Link;
 use sluiced_telemetry::LogLimit;
@@ -111,7 +111,7 @@ impl WatchedRoute {
     fn look(&mut self, scheduler: &Scheduler<Waiting>, all: u64, now: Mono) {
         let totals = self.route.calls.totals();
         let others = all.saturating_sub(totals.sent);
-        let seen = Seen {
+        let seen = RouteTotals {
             left: totals.sent,
             passed_over: totals.passed_over + others,
             ran_out: totals.ran_out,

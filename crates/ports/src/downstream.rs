@@ -298,8 +298,8 @@ impl NotSent {
 
 /// What a message centre delivers by itself, perhaps hours after a call.
 #[derive(Debug)]
-pub struct Arrival {
-    pub what: Arrived,
+pub struct InboundEvent {
+    pub what: InboundKind,
     /// Its addresses. The source of a receipt is the recipient of the message, that of a message the phone.
     pub source: String,
     pub destination: String,
@@ -309,7 +309,7 @@ pub struct Arrival {
 
 /// What arrived.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Arrived {
+pub enum InboundKind {
     /// What became of a message.
     Receipt(Receipt),
     /// A message from a phone.

@@ -25,7 +25,7 @@ use sluiced_core::limits::{Fit, Room, Rule, State, Ticket};
 use sluiced_core::policy::PolicyVersion;
 use sluiced_core::time::StoreTime;
 
-pub use self::granted::{Corrected, Correction, Granted, GrantedAt};
+pub use self::granted::{Corrected, Correction, GrantedAt, GrantedCharge};
 pub use self::key::{LimitKey, key_id, limit_key, message_key};
 pub use self::label::{KeyText, LimitInputs};
 
@@ -190,14 +190,14 @@ pub trait LimitStore: Send + Sync + fmt::Debug {
     /// Takes back units that certainly were not used, where the kind can do so exactly, and ends calls and claims, with
     /// a `Notice::Freed` to replicas that wait for them. Returns how many of the refunds it took. Units may be released
     /// once, and not again after an error: the first try may have counted.
-    fn release<'a>(&'a self, granted: &'a [Granted]) -> StoreFuture<'a, usize>;
+    fn release<'a>(&'a self, granted: &'a [GrantedCharge]) -> StoreFuture<'a, usize>;
 
     /// The messages of these claims were accepted: their keys are done. Doing it twice is harmless.
-    fn mark_done<'a>(&'a self, claims: &'a [Granted]) -> StoreFuture<'a, ()>;
+    fn mark_done<'a>(&'a self, claims: &'a [GrantedCharge]) -> StoreFuture<'a, ()>;
 
     /// Keeps calls that are still under way, and claims, in their limits for another lease. Returns those that are not
     /// in them any more.
-    fn renew<'a>(&'a self, calls: &'a [Granted]) -> StoreFuture<'a, Vec<Ticket>>;
+    fn renew<'a>(&'a self, calls: &'a [GrantedCharge]) -> StoreFuture<'a, Vec<Ticket>>;
 
     /// Writes what answers reported about keys. Returns those that were not done, by their place, because
     /// this replica does not know the current policy of their limit. After an error units must not be

@@ -10,30 +10,34 @@
 use tokio::sync::oneshot;
 
 use sluiced_pdu::{Address, Command, Message, Receipt, tag};
-use sluiced_ports::downstream::{Arrival, Arrived, Inbound, Segment};
+use sluiced_ports::downstream::{Inbound, InboundEvent, InboundKind, Segment};
 use sluiced_template::sms::{self, Encoding};
 
 /// Reads a PDU that the centre delivered. `confirmed` hears whether its content is stored.
-pub(super) fn arrived(command: Command, body: &[u8], confirmed: oneshot::Sender<bool>) -> Arrival {
+pub(super) fn arrived(
+    command: Command,
+    body: &[u8],
+    confirmed: oneshot::Sender<bool>,
+) -> InboundEvent {
     let read = match command {
         Command::DATA_SM => Message::read_data(body),
         _ => Message::read(body),
     };
     let digits = |address: &Address| String::from_utf8_lossy(&address.digits).into_owned();
     match read {
-        Ok(delivery) => Arrival {
+        Ok(delivery) => InboundEvent {
             source: digits(&delivery.source),
             destination: digits(&delivery.destination),
             what: match Receipt::of(&delivery) {
-                Some(receipt) => Arrived::Receipt(receipt),
-                None => Arrived::Inbound(inbound(&delivery)),
+                Some(receipt) => InboundKind::Receipt(receipt),
+                None => InboundKind::Inbound(inbound(&delivery)),
             },
             confirmed,
         },
-        Err(_) => Arrival {
+        Err(_) => InboundEvent {
             source: String::new(),
             destination: String::new(),
-            what: Arrived::Receipt(Receipt::unreadable(body)),
+            what: InboundKind::Receipt(Receipt::unreadable(body)),
             confirmed,
         },
     }

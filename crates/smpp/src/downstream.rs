@@ -33,7 +33,7 @@ use sluiced_core::judge::{Lists, Outcome, Silence};
 use sluiced_pdu::{BindAs, CommandStatus};
 use sluiced_ports::dial::{Credentials, Misconfigured, timed_handshake, tls};
 use sluiced_ports::downstream::{
-    Answer, Arrival, Call, Downstream, Facts, Handshake, Judgement, LeaveBy, NotSent, Rest,
+    Answer, Call, Downstream, Facts, Handshake, InboundEvent, Judgement, LeaveBy, NotSent, Rest,
     Undecodable,
 };
 use sluiced_ports::message::Message;
@@ -78,7 +78,7 @@ impl SmppDownstream {
         credentials: &Credentials,
         keeps_answers: bool,
         traces: Option<RouteTraces>,
-        arrivals: Option<mpsc::Sender<Arrival>>,
+        arrivals: Option<mpsc::Sender<InboundEvent>>,
     ) -> Result<Self, Misconfigured> {
         let url = Url::parse(&smpp.url).map_err(|why| Misconfigured::new("url", why))?;
         let is_tls = url.scheme() == "smpps";

@@ -26,7 +26,7 @@ use super::session::{Session, Written};
 use sluiced_core::backoff::Backoff;
 use sluiced_pdu::Command;
 use sluiced_ports::clock::Clock;
-use sluiced_ports::downstream::{Arrival, LeaveBy};
+use sluiced_ports::downstream::{InboundEvent, LeaveBy};
 use sluiced_ports::lock;
 use sluiced_telemetry::LogLimit;
 
@@ -109,7 +109,7 @@ pub(super) struct Links {
     tried: watch::Sender<usize>,
     is_started: AtomicBool,
     /// Takes what the centre delivers; `None`: the centre keeps it.
-    arrivals: Option<mpsc::Sender<Arrival>>,
+    arrivals: Option<mpsc::Sender<InboundEvent>>,
     /// The tasks of the binds.
     tasks: TaskTracker,
     stop: CancellationToken,
@@ -120,7 +120,7 @@ impl Links {
     pub(super) fn new(
         centre: Centre,
         keeping: Keeping,
-        arrivals: Option<mpsc::Sender<Arrival>>,
+        arrivals: Option<mpsc::Sender<InboundEvent>>,
     ) -> Arc<Self> {
         Arc::new(Self {
             centre,

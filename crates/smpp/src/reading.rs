@@ -26,7 +26,7 @@ use super::link::Keeping;
 use super::session::{Response, Session};
 use crate::judge::SubmitReply;
 use sluiced_pdu::{Command, CommandStatus, Frame, frame, plain, response, response_id};
-use sluiced_ports::downstream::Arrival;
+use sluiced_ports::downstream::InboundEvent;
 
 /// How long to wait for the answer to an unbind.
 pub(super) const UNBINDING: Duration = Duration::from_secs(1);
@@ -35,7 +35,7 @@ pub(super) const UNBINDING: Duration = Duration::from_secs(1);
 pub(super) struct Reading<'a> {
     session: &'a Arc<Session>,
     keeping: Keeping,
-    arrivals: Option<&'a mpsc::Sender<Arrival>>,
+    arrivals: Option<&'a mpsc::Sender<InboundEvent>>,
     input: ReadHalf<BoxStream>,
     received: Vec<u8>,
     /// The centre was asked whether it is there.
@@ -48,7 +48,7 @@ impl<'a> Reading<'a> {
     pub(super) const fn new(
         session: &'a Arc<Session>,
         keeping: Keeping,
-        arrivals: Option<&'a mpsc::Sender<Arrival>>,
+        arrivals: Option<&'a mpsc::Sender<InboundEvent>>,
         input: ReadHalf<BoxStream>,
     ) -> Self {
         Self {

@@ -8,7 +8,7 @@ mod throttles;
 mod words;
 
 pub use self::actuals::RouteActuals;
-pub use self::quotas::{QuotaIn, RouteQuotas, Said};
+pub use self::quotas::{QuotaIn, QuotaReading, RouteQuotas};
 pub use self::throttles::RouteThrottles;
 pub use self::words::{AnswerReading, AnswerWords};
 

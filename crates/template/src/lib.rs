@@ -43,8 +43,8 @@ pub mod sms;
 mod templates;
 
 pub use self::answers::{
-    AnswerReading, AnswerWords, QuotaIn, RouteActuals, RouteFigures, RouteQuotas, RouteThrottles,
-    Said,
+    AnswerReading, AnswerWords, QuotaIn, QuotaReading, RouteActuals, RouteFigures, RouteQuotas,
+    RouteThrottles,
 };
 pub use self::context::Context;
 pub use self::fault::{WrongLabel, WrongTemplate, says_none};

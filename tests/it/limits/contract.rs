@@ -10,7 +10,7 @@ use sluiced_core::limits::{Fit, Rule};
 use sluiced_core::scheduler::BATCH_MAX;
 use sluiced_core::time::StoreTime;
 use sluiced_ports::clock::Clock;
-use sluiced_ports::limits::{Candidate, Charge, Granted, KeyedLimit, LimitStore};
+use sluiced_ports::limits::{Candidate, Charge, GrantedCharge, KeyedLimit, LimitStore};
 use sluiced_ports::store::Notice;
 use sluiced_store::memory::MemoryStore;
 
@@ -215,11 +215,11 @@ async fn what_was_not_sent_comes_back_once((store, _): (Store, Store)) {
     for (i, rule) in of_each_kind(1).into_iter().enumerate() {
         let limit = limit(&format!("refund-{i}"), rule);
         let candidate = new(vec![charge(&limit, "a", 1)]);
-        let call = Granted::call(&candidate.charges[0], candidate.ticket);
+        let call = GrantedCharge::call(&candidate.charges[0], candidate.ticket);
         let answer = store.admit(&[candidate], 1).await.unwrap();
         assert!(is_granted(&answer.decisions[0]));
         assert!(!takes(&store, &limit, "a").await);
-        let granted_at = |at| Granted::Units {
+        let granted_at = |at| GrantedCharge::Units {
             charge: charge(&limit, "a", 1),
             at,
         };
@@ -252,7 +252,7 @@ async fn calls_under_way_end_by_themselves_unless_renewed((store, other): (Store
     assert!(answer.decisions.iter().all(is_granted));
     let at = answer.now;
     assert!(!takes(&other, &limit, "a").await);
-    let call = |ticket| Granted::call(&charge(&limit, "a", 1), ticket);
+    let call = |ticket| GrantedCharge::call(&charge(&limit, "a", 1), ticket);
     eventually_async(
         BOUND,
         "the end of the call that is not renewed",
@@ -274,7 +274,7 @@ async fn calls_under_way_end_by_themselves_unless_renewed((store, other): (Store
 async fn a_call_that_ended_frees_its_place_once((store, other): (Store, Store)) {
     let limit = limit("release", concurrency(1, HOUR));
     let candidate = new(vec![charge(&limit, "a", 1)]);
-    let call = Granted::call(&candidate.charges[0], candidate.ticket);
+    let call = GrantedCharge::call(&candidate.charges[0], candidate.ticket);
     store.admit(&[candidate], 1).await.unwrap();
     assert!(!takes(&other, &limit, "a").await);
     store.release(std::slice::from_ref(&call)).await.unwrap();
@@ -291,7 +291,7 @@ async fn a_replica_that_waits_is_told_when_a_call_ends((store, other): (Store, S
         loop {
             let mut candidate = new(vec![charge(&limit, "a", 2)]);
             candidate.others_wait = false;
-            let call = Granted::call(&candidate.charges[0], candidate.ticket);
+            let call = GrantedCharge::call(&candidate.charges[0], candidate.ticket);
             let answer = store.admit(&[candidate], 2).await.unwrap();
             assert!(is_granted(&answer.decisions[0]));
             assert!(!takes(&other, &limit, "a").await);

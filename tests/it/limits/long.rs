@@ -10,7 +10,7 @@ use redis::{Commands as _, Connection, Value};
 use sluiced_core::limits::Ticket;
 use sluiced_core::scheduler::BATCH_MAX;
 use sluiced_core::time::StoreTime;
-use sluiced_ports::limits::{Granted, KeyedLimit, LimitStore as _};
+use sluiced_ports::limits::{GrantedCharge, KeyedLimit, LimitStore as _};
 use sluiced_store::redis::RedisStore;
 
 use super::rules::*;
@@ -34,13 +34,13 @@ fn now(redis: &mut Connection) -> u64 {
 }
 
 /// A full log, one unit every hundred microseconds. Returns what can be refunded, the oldest first.
-fn full_log(redis: &mut Connection, limit: &Arc<KeyedLimit>, name: &str) -> Vec<Granted> {
+fn full_log(redis: &mut Connection, limit: &Arc<KeyedLimit>, name: &str) -> Vec<GrantedCharge> {
     let first = now(redis) - 100 * ENTRIES as u64;
     let last = first + 100 * (ENTRIES as u64 - 1);
     let others = " 100 1".repeat(ENTRIES - 1);
     let text = format!("l {last} {ENTRIES} {first} 1{others}");
     keep(redis, limit, name, &text);
-    let refund = |i| Granted::Units {
+    let refund = |i| GrantedCharge::Units {
         charge: charge(limit, name, 1),
         at: just_asked(StoreTime::from_micros(first + 100 * i)),
     };
@@ -48,7 +48,7 @@ fn full_log(redis: &mut Connection, limit: &Arc<KeyedLimit>, name: &str) -> Vec<
 }
 
 /// Ten thousand calls under way.
-fn all_busy(redis: &mut Connection, limit: &Arc<KeyedLimit>, name: &str) -> Vec<Granted> {
+fn all_busy(redis: &mut Connection, limit: &Arc<KeyedLimit>, name: &str) -> Vec<GrantedCharge> {
     let ends = now(redis) + LEASE - 1_000_000;
     let tickets: Vec<_> = (0..ENTRIES as u128).map(|i| Ticket(i << 64 | 1)).collect();
     let mut text = "c".to_owned();
@@ -57,8 +57,8 @@ fn all_busy(redis: &mut Connection, limit: &Arc<KeyedLimit>, name: &str) -> Vec<
     }
     let calls = tickets
         .iter()
-        .map(|ticket| Granted::call(&charge(limit, name, 1), *ticket));
-    let calls: Vec<Granted> = calls.collect();
+        .map(|ticket| GrantedCharge::call(&charge(limit, name, 1), *ticket));
+    let calls: Vec<GrantedCharge> = calls.collect();
     keep(redis, limit, name, &text);
     calls
 }
@@ -159,11 +159,11 @@ async fn a_batch_about_one_key_is_one_pass() {
 async fn long_states_do_not_all_go_into_one_script() {
     let bench = Bench::new().await;
     let log = limit("log", log("10000/1h", MS));
-    let refund = |i: usize| Granted::Units {
+    let refund = |i: usize| GrantedCharge::Units {
         charge: charge(&log, &i.to_string(), 1),
         at: just_asked(StoreTime::default()),
     };
-    let refunds: Vec<Granted> = (0..BATCH_MAX).map(refund).collect();
+    let refunds: Vec<GrantedCharge> = (0..BATCH_MAX).map(refund).collect();
     // Each script is loaded first.
     bench.store.release(&refunds[..1]).await.unwrap();
     bench.states();
@@ -173,8 +173,8 @@ async fn long_states_do_not_all_go_into_one_script() {
     assert!(states.iter().all(|states| *states <= 16), "{states:?}");
 
     let busy = limit("busy", concurrency(10_000, Duration::from_micros(LEASE)));
-    let call = |i: usize| Granted::call(&charge(&busy, &i.to_string(), 1), Ticket(i as u128));
-    let calls: Vec<Granted> = (0..16).map(call).collect();
+    let call = |i: usize| GrantedCharge::call(&charge(&busy, &i.to_string(), 1), Ticket(i as u128));
+    let calls: Vec<GrantedCharge> = (0..16).map(call).collect();
     bench.store.release(&calls[..1]).await.unwrap();
     bench.store.renew(&calls[..1]).await.unwrap();
     bench.states();

@@ -382,7 +382,7 @@ async fn what_was_granted_before_a_loss_is_not_taken_back() {
         .arg(1000)
         .query(&mut server.connection())
         .unwrap();
-    let refund = sluiced_ports::limits::Granted::Units {
+    let refund = sluiced_ports::limits::GrantedCharge::Units {
         charge: charge(&limit, "a", 1),
         at: just_asked(at),
     };

@@ -9,7 +9,7 @@ use sluiced_core::limits::admission::Decision;
 use sluiced_core::limits::once::{NotCalled, OnUnknown};
 use sluiced_core::time::StoreTime;
 use sluiced_ports::clock::Clock;
-use sluiced_ports::limits::{Candidate, Charge, Granted, KeyedLimit, LimitStore};
+use sluiced_ports::limits::{Candidate, Charge, GrantedCharge, KeyedLimit, LimitStore};
 use sluiced_ports::store::Notice;
 use sluiced_store::memory::MemoryStore;
 
@@ -44,9 +44,9 @@ async fn ask(store: &Store, charges: Vec<Charge>) -> Decision {
 }
 
 /// A message of this key is granted. Returns its claim.
-async fn claimed(store: &Store, limit: &Arc<KeyedLimit>, text: &str) -> Granted {
+async fn claimed(store: &Store, limit: &Arc<KeyedLimit>, text: &str) -> GrantedCharge {
     let candidate = new(vec![charge(limit, text, 1)]);
-    let claim = Granted::call(&candidate.charges[0], candidate.ticket);
+    let claim = GrantedCharge::call(&candidate.charges[0], candidate.ticket);
     assert!(claim.is_claim());
     let decision = decided(store, candidate).await;
     assert!(is_granted(&decision), "{decision:?}");
@@ -162,7 +162,7 @@ async fn it_is_all_or_none_with_other_limits((store, _): (Store, Store)) {
     let both = |id: &str| vec![charge(&once, id, 1), charge(&hour, "x", 1)];
     let other_way = |id: &str| vec![charge(&hour, "x", 1), charge(&once, id, 1)];
     let first = new(both("a"));
-    let claim = Granted::call(&first.charges[0], first.ticket);
+    let claim = GrantedCharge::call(&first.charges[0], first.ticket);
     assert!(is_granted(&decided(&store, first).await));
     store.mark_done(&[claim]).await.unwrap();
     let remaining = async || store.look(&hour, key("x")).await.unwrap().room.remaining;

@@ -12,7 +12,7 @@ use sluiced_core::policy::{
     self, Declaration, LimitPolicy, PolicyUpdate, PolicyVersion, Replacement,
 };
 use sluiced_ports::clock::Clock;
-use sluiced_ports::limits::{Charge, Granted, KeyedLimit, Policy};
+use sluiced_ports::limits::{Charge, GrantedCharge, KeyedLimit, Policy};
 use sluiced_ports::policies::PolicyOf;
 use sluiced_ports::store::{Family, Store};
 use sluiced_store::memory::MemoryStore;
@@ -221,7 +221,7 @@ async fn what_was_granted_under_another_policy_stays_spent() {
         let candidate = new(vec![charge(&limit, "k", 1)]);
         let answer = place.store.admit(&[candidate], 1).await.unwrap();
         assert!(is_granted(&answer.decisions[0]));
-        let refund = Granted::Units {
+        let refund = GrantedCharge::Units {
             charge: charge(&limit, "k", 1),
             at: just_asked(answer.now),
         };
@@ -268,7 +268,7 @@ async fn what_was_granted_while_an_update_was_decided_is_of_the_old_policy() {
         let kept = found.policy.unwrap();
         assert_eq!((kept.version, kept.changed), (version, version));
         adopt(&limit, rule, version);
-        let refund = Granted::Units {
+        let refund = GrantedCharge::Units {
             charge: charge(&limit, "k", 1),
             at: just_asked(answer.now),
         };

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use sluiced_core::limits::Fit;
 use sluiced_core::limits::admission::Decision;
-use sluiced_ports::limits::{Candidate, Granted, KeyedLimit, LimitStore};
+use sluiced_ports::limits::{Candidate, GrantedCharge, KeyedLimit, LimitStore};
 use sluiced_ports::store::Notice;
 use sluiced_store::redis::RedisStore;
 use tokio::sync::broadcast::Receiver;
@@ -72,11 +72,11 @@ async fn fleet(server: &RedisServer, prefix: &str, count: usize) -> Vec<Replica>
     fleet
 }
 
-async fn all_taken(replica: &Replica, limit: &Arc<KeyedLimit>, count: usize) -> Vec<Granted> {
+async fn all_taken(replica: &Replica, limit: &Arc<KeyedLimit>, count: usize) -> Vec<GrantedCharge> {
     let mut calls = Vec::new();
     for _ in 0..count {
         let candidate = new(vec![charge(limit, "a", 1)]);
-        calls.push(Granted::call(&candidate.charges[0], candidate.ticket));
+        calls.push(GrantedCharge::call(&candidate.charges[0], candidate.ticket));
         assert!(replica.ask(candidate).await);
     }
     calls
@@ -146,9 +146,9 @@ async fn a_limit_that_was_lowered_wakes_for_the_room_that_it_has() {
     let small = limit("calls", concurrency(2, HOUR));
     let calls = all_taken(&fleet[0], &large, 4).await;
     assert!(!fleet[1].ask(one(&small)).await);
-    let of_small = |call: &Granted| match call {
-        Granted::Call { ticket, .. } => Granted::call(&charge(&small, "a", 1), *ticket),
-        Granted::Units { .. } | Granted::Claim { .. } => panic!("{call:?} is no call"),
+    let of_small = |call: &GrantedCharge| match call {
+        GrantedCharge::Call { ticket, .. } => GrantedCharge::call(&charge(&small, "a", 1), *ticket),
+        GrantedCharge::Units { .. } | GrantedCharge::Claim { .. } => panic!("{call:?} is no call"),
     };
     let calls: Vec<_> = calls.iter().map(of_small).collect();
     fleet[0].store.release(&calls[..2]).await.unwrap();

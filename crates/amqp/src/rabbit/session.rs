@@ -35,7 +35,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until, timeout};
 
 use super::RabbitError;
 use super::connections::live::Live;
-use super::messages::convert::{Arrived, arrived, was_returned_too_often};
+use super::messages::convert::{ReceivedDelivery, arrived, was_returned_too_often};
 use super::publishing::publisher::Publisher;
 use super::queues::counts::{Counting, News};
 use super::queues::topology::Target;
@@ -225,7 +225,7 @@ impl Session {
             // After a few more returns the broker would drop it: it is copied although it does not fit.
             self.unsettled.budget.exceed(bytes);
         }
-        let Arrived {
+        let ReceivedDelivery {
             message,
             original,
             was_forged,

@@ -8,9 +8,9 @@ use super::entries::{ListError, Texts};
 
 /// The texts with their meanings, in the order in which they count.
 #[derive(Clone, Debug)]
-pub(super) struct Said(Vec<(Box<[u8]>, Meaning)>);
+pub(super) struct TextList(Vec<(Box<[u8]>, Meaning)>);
 
-impl Said {
+impl TextList {
     /// The list that is about the whole account comes first, acceptance last: an answer with a text of a refusal and a
     /// text of acceptance did not take the message.
     pub(super) fn new(lists: Texts<'_>) -> Result<Self, ListError> {
@@ -80,7 +80,7 @@ mod tests {
             permanent: &text,
             ..Texts::default()
         };
-        let said = Said::new(lists).expect("a text");
+        let said = TextList::new(lists).expect("a text");
         for body in [
             "{\"messages\":[{\"status\":\"3\"}]}",
             "{\"messages\": [{\"status\": \"3\"}]}",
@@ -114,7 +114,7 @@ mod tests {
             throttled: &throttled,
             ..Texts::default()
         };
-        let said = Said::new(lists).expect("texts");
+        let said = TextList::new(lists).expect("texts");
         assert_eq!(said.find(b"OK"), Some(Meaning::Accepted));
         assert_eq!(said.find(b"OK, but later"), Some(Meaning::Throttled));
     }

@@ -7,7 +7,7 @@
 
 use std::time::Duration;
 
-use super::batch::{Asked, Question};
+use super::batch::{AskedMessage, Question};
 use super::denials::{Denial, FULL};
 use super::key_queues::{KeyAnswer, PROBE};
 use super::questions::{QuestionResult, Questions, SentQuestion};
@@ -21,7 +21,7 @@ use crate::time::{Mono, Now, StoreTime};
 /// After this a message is asked for again if its limit has a policy that this replica does not know.
 const LEARN: Duration = Duration::from_millis(100);
 
-fn question_result<T>(asked: &[Asked<T>], decisions: &[Decision]) -> QuestionResult {
+fn question_result<T>(asked: &[AskedMessage<T>], decisions: &[Decision]) -> QuestionResult {
     let mut result = QuestionResult::default();
     for (asked, decision) in asked.iter().zip(decisions) {
         result.looked_at += u64::from(*decision != Decision::NotAsked);
@@ -108,7 +108,12 @@ impl<T: Queued> Scheduler<T> {
     }
 
     /// Handles the decision about a message. Returns the message if there was none.
-    fn decided(&mut self, asked: Asked<T>, decision: Decision, times: &AnswerTimes) -> Option<T> {
+    fn decided(
+        &mut self,
+        asked: AskedMessage<T>,
+        decision: Decision,
+        times: &AnswerTimes,
+    ) -> Option<T> {
         let now = times.now;
         match decision {
             Decision::NotAsked => return Some(asked.item),
@@ -228,7 +233,7 @@ impl<T: Queued> Scheduler<T> {
     }
 
     /// It waits for its slot with its permit. Its keys are open for as many more as the store returned.
-    fn granted(&mut self, asked: Asked<T>, passes: &[AfterGrant], times: &AnswerTimes) {
+    fn granted(&mut self, asked: AskedMessage<T>, passes: &[AfterGrant], times: &AnswerTimes) {
         let mut item = asked.item;
         let until = times.since + asked.usable.min(item.usable());
         let keys: Vec<KeyId> = item.keys().collect();

@@ -17,7 +17,7 @@ use crate::time::Mono;
 #[must_use = "its messages must go back to the scheduler"]
 pub struct Question<T> {
     /// In order of preference. None: the question only asks for the store's time.
-    pub asked: Vec<Asked<T>>,
+    pub asked: Vec<AskedMessage<T>>,
     /// How many grants are wanted, in slots.
     pub wanted: u64,
     /// When it was made.
@@ -32,7 +32,7 @@ pub(super) enum Due<T> {
 
 /// A message of a question, and what the store must know of it besides its charges.
 #[derive(Clone, Debug)]
-pub struct Asked<T> {
+pub struct AskedMessage<T> {
     pub item: T,
     /// It was denied before: the answer is the time when it fits, and it moves no line.
     pub was_denied: bool,
@@ -44,7 +44,7 @@ pub struct Asked<T> {
     pub(super) usable: Duration,
 }
 
-impl<T: Queued> Asked<T> {
+impl<T: Queued> AskedMessage<T> {
     pub(super) fn new(item: T, others_wait: bool) -> Self {
         Self {
             was_denied: item.was_denied(),
@@ -157,7 +157,7 @@ impl<T: Queued> Scheduler<T> {
     /// as may wait in memory. Others of a closed key are asked for, because the answer says when to come
     /// back. An answer about a full key would name no time, so other messages of a full key are sent away without
     /// a question.
-    fn batch(&mut self, wanted: u64, now: Mono) -> (Vec<Asked<T>>, u64) {
+    fn batch(&mut self, wanted: u64, now: Mono) -> (Vec<AskedMessage<T>>, u64) {
         let Some(questions) = &self.questions else {
             return (Vec::new(), 0);
         };
@@ -184,7 +184,7 @@ impl<T: Queued> Scheduler<T> {
                 self.asked.add(&item);
                 *self.asked_routes.entry(item.route()).or_default() += 1;
                 self.key_queues.begin_asking(&item);
-                batch.push(Asked::new(item, others_wait));
+                batch.push(AskedMessage::new(item, others_wait));
             }
         }
         // Grants without a candidate are left to the next question.

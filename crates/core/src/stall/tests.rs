@@ -10,7 +10,7 @@ const BOUND: Duration = Duration::from_secs(5);
 #[derive(Default)]
 struct Route {
     progress: Progress,
-    seen: Seen,
+    seen: RouteTotals,
     halves: u64,
 }
 
@@ -26,7 +26,7 @@ impl Route {
     fn goes_on(
         &mut self,
         seconds: u64,
-        mut each: impl FnMut(&mut Seen, u64) -> RouteWaits,
+        mut each: impl FnMut(&mut RouteTotals, u64) -> RouteWaits,
     ) -> bool {
         let halves = 0..seconds * 2;
         halves.fold(false, |stalled, half| {
@@ -76,7 +76,7 @@ fn what_has_its_own_reason_is_not_stalled() {
     assert!(!route.goes_on(600, |_, _| Idle));
     // The next slot is minutes away, and now and then the store is asked whether that still
     // applies.
-    let slow = |_: &mut Seen, half| match half % 120 {
+    let slow = |_: &mut RouteTotals, half| match half % 120 {
         0 => ForNothingElse,
         _ => ForItsTurn,
     };
@@ -90,7 +90,7 @@ fn what_has_its_own_reason_is_not_stalled() {
 
 #[test]
 fn a_backlog_that_is_told_to_come_back_is_not_stalled() {
-    let told = |seen: &mut Seen, _| {
+    let told = |seen: &mut RouteTotals, _| {
         seen.passed_over += 100;
         ForNothingElse
     };
@@ -121,7 +121,7 @@ fn permits_that_run_out_in_a_row_are_no_progress() {
     });
     assert!(stalled);
     // Some of many run out, the others are sent.
-    let some = |seen: &mut Seen, _| {
+    let some = |seen: &mut RouteTotals, _| {
         seen.ran_out += 3;
         seen.left += 1;
         ForNothingElse
@@ -131,13 +131,13 @@ fn permits_that_run_out_in_a_row_are_no_progress() {
 
 #[test]
 fn turns_that_run_out_each_time_are_no_progress() {
-    let turns = |seen: &mut Seen, half| {
+    let turns = |seen: &mut RouteTotals, half| {
         seen.ran_out += half % 2;
         ForItsTurn
     };
     assert!(Route::default().goes_on(6, turns));
     // A turn a minute, and one of them was missed.
-    let rare = |seen: &mut Seen, half| {
+    let rare = |seen: &mut RouteTotals, half| {
         seen.ran_out += u64::from(half == 3);
         ForItsTurn
     };
@@ -146,7 +146,7 @@ fn turns_that_run_out_each_time_are_no_progress() {
 
 #[test]
 fn a_turn_that_is_told_again_and_again_only_takes_longer_to_show() {
-    let turns = |_: &mut Seen, half| match half % 4 {
+    let turns = |_: &mut RouteTotals, half| match half % 4 {
         0 => ForNothingElse,
         _ => ForItsTurn,
     };

@@ -17,7 +17,7 @@ use tracing::warn;
 use super::results::Results;
 use crate::meters::RouteMeters;
 use sluiced_ports::clock::Clock;
-use sluiced_ports::downstream::{Arrival, Arrived};
+use sluiced_ports::downstream::{InboundEvent, InboundKind};
 use sluiced_ports::queue::PublishRequest;
 use sluiced_telemetry::LogLimit;
 
@@ -29,13 +29,13 @@ pub async fn publish_arrivals(
     route: Arc<str>,
     results: Results,
     meters: Arc<RouteMeters>,
-    mut arrivals: mpsc::Receiver<Arrival>,
+    mut arrivals: mpsc::Receiver<InboundEvent>,
     reports: mpsc::Sender<PublishRequest>,
 ) {
     let (clock, unread) = (Clock::start(), LogLimit::new(EVERY));
     while let Some(arrival) = arrivals.recv().await {
         match &arrival.what {
-            Arrived::Receipt(receipt) => {
+            InboundKind::Receipt(receipt) => {
                 meters.receipt(receipt.label());
                 if receipt.is_unread()
                     && let Some(more) = unread.event(clock.now())
@@ -46,7 +46,7 @@ pub async fn publish_arrivals(
                     );
                 }
             }
-            Arrived::Inbound(_) => meters.inbound.increment(1),
+            InboundKind::Inbound(_) => meters.inbound.increment(1),
         }
         let publication = results
             .takes(&arrival.what)

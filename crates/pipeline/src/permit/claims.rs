@@ -13,7 +13,7 @@ use tracing::warn;
 use sluiced_core::limits::Rule;
 use sluiced_core::limits::once::OnUnknown;
 use sluiced_ports::clock::Clock;
-use sluiced_ports::limits::Granted;
+use sluiced_ports::limits::GrantedCharge;
 use sluiced_telemetry::LogLimit;
 
 use super::refunder::Refunder;
@@ -26,13 +26,13 @@ const RETRY: Duration = Duration::from_millis(200);
 /// The claims of one call.
 #[derive(Debug)]
 pub(crate) struct Claims {
-    granted: Vec<Granted>,
+    granted: Vec<GrantedCharge>,
     /// `None`: there are none.
     refunder: Option<Refunder>,
 }
 
 impl Claims {
-    pub(super) const fn new(granted: Vec<Granted>, refunder: Option<Refunder>) -> Self {
+    pub(super) const fn new(granted: Vec<GrantedCharge>, refunder: Option<Refunder>) -> Self {
         Self { granted, refunder }
     }
 
@@ -77,7 +77,7 @@ impl Claims {
     }
 }
 
-fn rules(claims: &[Granted]) -> impl Iterator<Item = Rule> {
+fn rules(claims: &[GrantedCharge]) -> impl Iterator<Item = Rule> {
     let limits = claims.iter().map(|claim| &claim.charge().limit);
     limits.map(|limit| limit.policy().rule.clone())
 }

@@ -22,7 +22,7 @@ use tracing::debug;
 use sluiced_core::scheduler::BATCH_MAX;
 use sluiced_core::time::Mono;
 use sluiced_ports::clock::Clock;
-use sluiced_ports::limits::{Correction, Granted, KeyedLimit, LimitStore};
+use sluiced_ports::limits::{Correction, GrantedCharge, KeyedLimit, LimitStore};
 
 use crate::meters::KeyedMeters;
 use book::{Book, ToRefunder};
@@ -51,7 +51,7 @@ impl Refunder {
         meters: Arc<BTreeMap<Arc<str>, KeyedMeters>>,
         limits: Vec<Arc<KeyedLimit>>,
         clock: Clock,
-        freed: impl Fn(Vec<Granted>) + Send + 'static,
+        freed: impl Fn(Vec<GrantedCharge>) + Send + 'static,
     ) -> (Self, impl Future<Output = ()> + Send + 'static) {
         let (entries, received) = mpsc::unbounded_channel();
         let store = Arc::new(Returning {
@@ -65,14 +65,14 @@ impl Refunder {
 
     /// Gives back what messages took, before they ask again: otherwise a message could be denied
     /// because of its own units. Returns whether all of it was returned.
-    pub(crate) async fn give_back(&self, granted: &[Granted]) -> bool {
+    pub(crate) async fn give_back(&self, granted: &[GrantedCharge]) -> bool {
         // The renewals stop in any case; ending a call twice changes nothing.
         self.ended(calls(granted));
         self.store.release(granted).await
     }
 
     /// A message was granted this: the calls in it are renewed from now on.
-    pub(super) fn began(&self, granted: &[Granted]) {
+    pub(super) fn began(&self, granted: &[GrantedCharge]) {
         let calls = calls(granted);
         if !calls.is_empty() {
             self.send(ToRefunder::Began(calls));
@@ -80,21 +80,21 @@ impl Refunder {
     }
 
     /// Calls ended; units certainly were not used.
-    pub(super) fn ended(&self, granted: Vec<Granted>) {
+    pub(super) fn ended(&self, granted: Vec<GrantedCharge>) {
         if !granted.is_empty() {
             self.send(ToRefunder::Ended(granted));
         }
     }
 
     /// A question was not answered, and may have granted these calls. They are released once.
-    pub(crate) fn unanswered(&self, calls: Vec<Granted>) {
+    pub(crate) fn unanswered(&self, calls: Vec<GrantedCharge>) {
         if !calls.is_empty() {
             self.send(ToRefunder::Unanswered(calls));
         }
     }
 
     /// The message of these claims was accepted. Returns whether the store knows.
-    pub(super) async fn done(&self, claims: &[Granted]) -> bool {
+    pub(super) async fn done(&self, claims: &[GrantedCharge]) -> bool {
         let (sender, is_known) = oneshot::channel();
         self.send(ToRefunder::Done(claims.to_vec(), sender));
         is_known.await.unwrap_or(false)
@@ -102,7 +102,7 @@ impl Refunder {
 
     /// Stops renewing calls and claims, and does not release them: the store has newer knowledge, or nothing
     /// is known.
-    pub(super) fn abandon(&self, calls: Vec<Granted>) {
+    pub(super) fn abandon(&self, calls: Vec<GrantedCharge>) {
         if !calls.is_empty() {
             self.send(ToRefunder::Abandoned(calls));
         }
@@ -114,8 +114,8 @@ impl Refunder {
     }
 
     /// A message may have been sent: counts the units that it used.
-    pub(super) fn used(&self, granted: &[Granted]) {
-        for charge in granted.iter().map(Granted::charge) {
+    pub(super) fn used(&self, granted: &[GrantedCharge]) {
+        for charge in granted.iter().map(GrantedCharge::charge) {
             if let Some(meters) = self.store.meters.get(&charge.limit.name) {
                 meters.used_units.increment(charge.cost.units());
             }
@@ -162,7 +162,7 @@ struct Work<F> {
     write_at: Mono,
     /// Bounded like the calls under way: while the store is away none begins. Questions without an answer are not in
     /// it: they are asked again and again then.
-    unreleased: Vec<Granted>,
+    unreleased: Vec<GrantedCharge>,
     release_at: Mono,
 }
 
@@ -170,7 +170,7 @@ async fn run(
     store: Arc<Returning>,
     mut received: mpsc::UnboundedReceiver<ToRefunder>,
     limits: Vec<Arc<KeyedLimit>>,
-    freed: impl Fn(Vec<Granted>),
+    freed: impl Fn(Vec<GrantedCharge>),
 ) {
     let now = store.clock.now();
     let mut work = Work {
@@ -214,7 +214,7 @@ async fn run(
     }
 }
 
-impl<F: Fn(Vec<Granted>)> Work<F> {
+impl<F: Fn(Vec<GrantedCharge>)> Work<F> {
     /// The next job, and how long until then.
     fn soonest(&self) -> Option<(Duration, DueWork)> {
         let now = self.store.clock.now();
@@ -234,7 +234,7 @@ impl<F: Fn(Vec<Granted>)> Work<F> {
         &mut self,
         job: DueWork,
         received: &mut mpsc::UnboundedReceiver<ToRefunder>,
-    ) -> Vec<Granted> {
+    ) -> Vec<GrantedCharge> {
         match job {
             DueWork::Release => {
                 if self.store.release(&self.unreleased).await {
@@ -254,7 +254,10 @@ impl<F: Fn(Vec<Granted>)> Work<F> {
         Vec::new()
     }
 
-    async fn renew(&mut self, received: &mut mpsc::UnboundedReceiver<ToRefunder>) -> Vec<Granted> {
+    async fn renew(
+        &mut self,
+        received: &mut mpsc::UnboundedReceiver<ToRefunder>,
+    ) -> Vec<GrantedCharge> {
         self.renewed = self.store.clock.now();
         let gone = self.store.renew(&self.book).await;
         // Calls that were given back meanwhile are not lost: the store may have received that first.
@@ -267,9 +270,9 @@ impl<F: Fn(Vec<Granted>)> Work<F> {
         ended
     }
 
-    async fn release(&mut self, mut ended: Vec<Granted>) {
+    async fn release(&mut self, mut ended: Vec<GrantedCharge>) {
         let is_released = self.store.release(&ended).await;
-        ended.retain(Granted::is_call);
+        ended.retain(GrantedCharge::is_call);
         // A replica that misses a notice, or gets none at all, still uses the units that its own calls free.
         if !is_released {
             self.release_at = self.store.clock.now() + RELEASE_AGAIN;
@@ -291,7 +294,7 @@ impl<F: Fn(Vec<Granted>)> Work<F> {
     }
 }
 
-fn calls(granted: &[Granted]) -> Vec<Granted> {
+fn calls(granted: &[GrantedCharge]) -> Vec<GrantedCharge> {
     let calls = granted.iter().filter(|granted| granted.is_call());
     calls.cloned().collect()
 }

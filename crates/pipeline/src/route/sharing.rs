@@ -15,7 +15,7 @@ use tracing::info;
 use sluiced_core::gate::Sends;
 use sluiced_core::hours::OpeningHours;
 use sluiced_core::limits::Ticket;
-use sluiced_core::sharing::{Standing, moves, standby_to_help};
+use sluiced_core::sharing::{RouteStanding, moves, standby_to_help};
 use sluiced_core::time::{Mono, StoreTime};
 use sluiced_ports::lock;
 use sluiced_ports::queue::Delivery;
@@ -43,13 +43,13 @@ pub(crate) struct Intake {
     /// The main route of a standby.
     standby_for: Option<String>,
     hours: Option<OpeningHours>,
-    standing: Mutex<Standing>,
+    standing: Mutex<RouteStanding>,
     /// Bounded by the prefetches of the routes of the queue.
     moved: mpsc::UnboundedSender<Moved>,
 }
 
 impl Intake {
-    fn standing(&self) -> Standing {
+    fn standing(&self) -> RouteStanding {
         *lock(&self.standing)
     }
 
@@ -92,9 +92,9 @@ impl Sharing {
         meters: &Arc<RouteMeters>,
     ) -> Self {
         let (sender, moved) = mpsc::unbounded_channel();
-        let standing = Standing {
+        let standing = RouteStanding {
             is_standby: rules.standby_for.is_some(),
-            ..Standing::default()
+            ..RouteStanding::default()
         };
         Self {
             own: Arc::new(Intake {
@@ -120,7 +120,7 @@ impl Sharing {
     }
 
     /// How it stands, as the other routes see it.
-    pub(super) fn standing(&self) -> Standing {
+    pub(super) fn standing(&self) -> RouteStanding {
         self.own.standing()
     }
 
@@ -161,7 +161,7 @@ impl Sharing {
     }
 
     /// The routes that may take its messages. Nearly all routes are alone.
-    fn others(&self) -> Option<(&[Arc<Intake>], Vec<Standing>)> {
+    fn others(&self) -> Option<(&[Arc<Intake>], Vec<RouteStanding>)> {
         let others = self.others.get().filter(|all| !all.is_empty())?;
         let standings = others.iter().map(|other| other.standing());
         Some((others, standings.collect()))
@@ -169,7 +169,7 @@ impl Sharing {
 
     /// Its state for its own messages. The other routes do not use it while its downstream is away, but it sends the
     /// probe, and keeps a message for that.
-    fn own_standing(&self, now: Mono) -> Standing {
+    fn own_standing(&self, now: Mono) -> RouteStanding {
         let mut own = self.standing();
         let (is_open, sends, probes) = self
             .gate
@@ -209,7 +209,7 @@ impl Sharing {
     /// Where a message moves after a call that showed that the downstream is away.
     pub(crate) fn other_that_sends(&self) -> Option<Arc<Intake>> {
         let (others, standings) = self.others()?;
-        let own = Standing {
+        let own = RouteStanding {
             sends: false,
             ..self.standing()
         };

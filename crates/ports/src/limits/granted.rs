@@ -15,7 +15,7 @@ use sluiced_core::time::StoreTime;
 /// A charge that was granted, with its name in the store. The kind of the limit at that moment counts: a
 /// policy may change it later.
 #[derive(Clone, Debug)]
-pub enum Granted {
+pub enum GrantedCharge {
     /// Units. They stay spent once the message may have been sent.
     Units { charge: Charge, at: GrantedAt },
     /// A call that counts in a `concurrency` limit until it ends.
@@ -45,7 +45,7 @@ impl GrantedAt {
     }
 }
 
-impl Granted {
+impl GrantedCharge {
     /// A charge of a message with this ticket that was granted then.
     #[must_use]
     pub fn new(charge: &Charge, at: GrantedAt, ticket: Ticket) -> Self {

@@ -11,7 +11,7 @@ use sluiced_core::limits::store_watch::AnswerHead;
 use sluiced_core::pacing::Row;
 use sluiced_core::policy::{LimitPolicy, PolicyVersion};
 use sluiced_core::schedule::{Ask, Freeze, LeaseAnswer, Pace};
-use sluiced_core::scheduler::{Asked, KeyId};
+use sluiced_core::scheduler::{AskedMessage, KeyId};
 
 use super::replica::Parcel;
 use super::store::Asker;
@@ -21,7 +21,7 @@ use crate::surroundings::Fault;
 #[derive(Debug)]
 pub(super) struct Request<'a> {
     pub(super) asker: Asker,
-    pub(super) asked: Vec<Asked<Parcel<'a>>>,
+    pub(super) asked: Vec<AskedMessage<Parcel<'a>>>,
     pub(super) wanted: u64,
     pub(super) sent: u64,
     /// How long the answer takes; `None`: it is lost.

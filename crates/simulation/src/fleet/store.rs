@@ -18,7 +18,7 @@ use sluiced_core::policy::{
     Declaration, Files, LimitPolicy, PolicyUpdate, PolicyVersion, declare, lease_under, set,
 };
 use sluiced_core::schedule::{Ask, Freeze, LeaseAnswer, Pace, Schedule, freeze};
-use sluiced_core::scheduler::Asked;
+use sluiced_core::scheduler::AskedMessage;
 use sluiced_core::time::{StoreTime, micros};
 
 use super::replica::{Name, Parcel, names};
@@ -165,7 +165,7 @@ impl Store {
     pub(super) fn admit(
         &mut self,
         asker: Asker,
-        asked: &[Asked<Parcel<'_>>],
+        asked: &[AskedMessage<Parcel<'_>>],
         wanted: u64,
         t: u64,
     ) -> (AnswerHead, bool, Vec<Decision>) {

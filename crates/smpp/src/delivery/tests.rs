@@ -1,15 +1,15 @@
 use super::*;
 use sluiced_pdu::Tlv;
 
-fn read(delivery: &Message) -> Arrived {
+fn read(delivery: &Message) -> InboundKind {
     let written = delivery.write(Command::DELIVER_SM, 1).expect("it fits");
     arrived(Command::DELIVER_SM, &written[16..], oneshot::channel().0).what
 }
 
 fn inbound_of(delivery: &Message) -> Inbound {
     match read(delivery) {
-        Arrived::Inbound(inbound) => inbound,
-        Arrived::Receipt(receipt) => panic!("{receipt:?}"),
+        InboundKind::Inbound(inbound) => inbound,
+        InboundKind::Receipt(receipt) => panic!("{receipt:?}"),
     }
 }
 
@@ -89,8 +89,8 @@ fn a_data_sm_is_read() {
         [&head[..], &[text.len() as u8], text].concat()
     };
     let arrival = |body: &[u8]| arrived(Command::DATA_SM, body, oneshot::channel().0);
-    let Arrival {
-        what: Arrived::Receipt(receipt),
+    let InboundEvent {
+        what: InboundKind::Receipt(receipt),
         source,
         destination,
         ..
@@ -110,7 +110,7 @@ fn a_data_sm_is_read() {
 fn what_is_no_delivery_is_kept_as_it_is() {
     for body in [&b""[..], b"CMT", b"CMT\0\x01\x01447887123456"] {
         let arrival = arrived(Command::DELIVER_SM, body, oneshot::channel().0);
-        let Arrived::Receipt(receipt) = arrival.what else {
+        let InboundKind::Receipt(receipt) = arrival.what else {
             panic!("{body:?}");
         };
         assert!(receipt.is_unread());
@@ -122,7 +122,7 @@ fn what_is_no_delivery_is_kept_as_it_is() {
     for rubbish in [&[0][..], &[0, 0x1e, 0, 9, b'1'], &[0; 5]] {
         let body = [&written[16..], rubbish].concat();
         let arrival = arrived(Command::DELIVER_SM, &body, oneshot::channel().0);
-        let Arrived::Receipt(receipt) = arrival.what else {
+        let InboundKind::Receipt(receipt) = arrival.what else {
             panic!("{rubbish:?}");
         };
         assert_eq!(receipt.message_id.as_deref(), Some("7"));

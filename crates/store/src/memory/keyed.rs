@@ -17,8 +17,8 @@ use sluiced_core::policy::PolicyVersion;
 use sluiced_core::rate::Cost;
 use sluiced_core::time::StoreTime;
 use sluiced_ports::limits::{
-    Candidate, Charge, Corrected, Correction, Decisions, Granted, GrantedAt, KeyedLimit, LimitKey,
-    LimitStore, Look,
+    Candidate, Charge, Corrected, Correction, Decisions, GrantedAt, GrantedCharge, KeyedLimit,
+    LimitKey, LimitStore, Look,
 };
 use sluiced_ports::store::{Notice, StoreFuture};
 
@@ -149,12 +149,13 @@ impl LimitStore for MemoryStore {
         .boxed()
     }
 
-    fn release<'a>(&'a self, granted: &'a [Granted]) -> StoreFuture<'a, usize> {
+    fn release<'a>(&'a self, granted: &'a [GrantedCharge]) -> StoreFuture<'a, usize> {
         async move {
             Ok(self.decide(&self.states, |states, now| {
                 let refunded = granted.iter().filter(|granted| match granted {
-                    Granted::Units { charge, at } => self.refund(states, charge, at, now),
-                    Granted::Call { charge, ticket } | Granted::Claim { charge, ticket } => {
+                    GrantedCharge::Units { charge, at } => self.refund(states, charge, at, now),
+                    GrantedCharge::Call { charge, ticket }
+                    | GrantedCharge::Claim { charge, ticket } => {
                         self.end_call(states, charge, *ticket, now);
                         false
                     }
@@ -165,10 +166,10 @@ impl LimitStore for MemoryStore {
         .boxed()
     }
 
-    fn mark_done<'a>(&'a self, claims: &'a [Granted]) -> StoreFuture<'a, ()> {
+    fn mark_done<'a>(&'a self, claims: &'a [GrantedCharge]) -> StoreFuture<'a, ()> {
         async move {
             self.decide(&self.states, |states, now| {
-                for charge in claims.iter().map(Granted::charge) {
+                for charge in claims.iter().map(GrantedCharge::charge) {
                     let key = name(&charge.limit, charge.key);
                     let policy = charge.limit.policy();
                     self.freed(&key, &states.done(&key, &policy.rule, now));
@@ -179,17 +180,18 @@ impl LimitStore for MemoryStore {
         .boxed()
     }
 
-    fn renew<'a>(&'a self, calls: &'a [Granted]) -> StoreFuture<'a, Vec<Ticket>> {
+    fn renew<'a>(&'a self, calls: &'a [GrantedCharge]) -> StoreFuture<'a, Vec<Ticket>> {
         async move {
             Ok(self.decide(&self.states, |states, now| {
                 let gone = calls.iter().filter_map(|call| match call {
-                    Granted::Call { charge, ticket } | Granted::Claim { charge, ticket } => {
+                    GrantedCharge::Call { charge, ticket }
+                    | GrantedCharge::Claim { charge, ticket } => {
                         let key = name(&charge.limit, charge.key);
                         let policy = charge.limit.policy();
                         let is_renewed = states.renew(&key, &policy.rule, *ticket, now);
                         (!is_renewed).then_some(*ticket)
                     }
-                    Granted::Units { .. } => None,
+                    GrantedCharge::Units { .. } => None,
                 });
                 gone.collect()
             }))

@@ -29,7 +29,7 @@ use sluiced_core::limits::generation::BEAT;
 use sluiced_core::limits::store_watch::StoreWatch;
 use sluiced_core::time::{ClockStep, Direction, StoreTime, micros};
 use sluiced_ports::clock::Clock;
-use sluiced_ports::limits::{Candidate, Decisions, Granted};
+use sluiced_ports::limits::{Candidate, Decisions, GrantedCharge};
 use sluiced_ports::lock;
 use sluiced_ports::store::StoreError;
 
@@ -247,8 +247,8 @@ impl Limits {
         &self,
         script: &Composed,
         first: &[Arg<'a>],
-        mut granted: &'a [&'a Granted],
-    ) -> Result<Vec<(&'a [&'a Granted], T)>, StoreError> {
+        mut granted: &'a [&'a GrantedCharge],
+    ) -> Result<Vec<(&'a [&'a GrantedCharge], T)>, StoreError> {
         let mut replies = Vec::new();
         while let Some(next) = granted.first() {
             // Calls under way follow no calendar.
@@ -268,10 +268,10 @@ impl Limits {
             for (taken, place) in part.iter().zip(places) {
                 args.push(cell(place));
                 match taken {
-                    Granted::Call { ticket, .. } | Granted::Claim { ticket, .. } => {
+                    GrantedCharge::Call { ticket, .. } | GrantedCharge::Claim { ticket, .. } => {
                         args.push(Arg::Hex(ticket.0));
                     }
-                    Granted::Units { charge, at } => {
+                    GrantedCharge::Units { charge, at } => {
                         let unused = at.unused(charge.cost);
                         args.push(Arg::Time(Some(unused.at)));
                         args.push(Arg::Number(unused.cost.units()));

@@ -42,7 +42,7 @@ pub struct RedisFacts {
 }
 
 /// What one server reports.
-struct Said {
+struct ServerReport {
     version: String,
     trips: Trips,
     warnings: Vec<String>,
@@ -104,7 +104,7 @@ pub async fn probe(options: &RedisOptions) -> Result<RedisFacts, StoreError> {
     Ok(report)
 }
 
-async fn try_one(server: &Server, access: &Access) -> Result<Said, StoreError> {
+async fn try_one(server: &Server, access: &Access) -> Result<ServerReport, StoreError> {
     let mut opened = server.open().await?;
     // Like the limits' own scripts.
     let script = Script::new("return redis.call('TIME')[1]");
@@ -129,7 +129,7 @@ async fn try_one(server: &Server, access: &Access) -> Result<Said, StoreError> {
     let trips = Trips::of(trips);
     let mut warnings = opened.risks;
     warnings.extend(remark(trips.best));
-    Ok(Said {
+    Ok(ServerReport {
         version: version(&opened.info),
         trips,
         warnings,

@@ -33,7 +33,7 @@ struct RouteQuota {
 
 /// The report of an answer for a limit.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Said<'a> {
+pub struct QuotaReading<'a> {
     pub limit: &'a str,
     /// Units that are kept for others.
     pub spare: u64,
@@ -100,7 +100,7 @@ impl RouteQuotas {
         facts: Facts<'_>,
         answer: &Answer,
         now: SystemTime,
-    ) -> Vec<Said<'a>> {
+    ) -> Vec<QuotaReading<'a>> {
         let date = answer.headers.get("date").map(String::as_str);
         let now = date.and_then(sluiced_headers::date).unwrap_or(now);
         let get = |name: &str| answer.headers.get(name).map(String::as_str);
@@ -114,7 +114,7 @@ impl RouteQuotas {
                 reset: until.and_then(|text| quota::reset(&text, now)),
             }])
         };
-        let each = self.each.iter().map(|quota| Said {
+        let each = self.each.iter().map(|quota| QuotaReading {
             limit: &quota.limit,
             spare: quota.spare,
             left: match &quota.says {

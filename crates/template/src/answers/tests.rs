@@ -35,7 +35,7 @@ fn headers_and_templates_say_what_is_left() {
     let quotas = RouteQuotas::new("llm", each.into_iter()).unwrap();
     let read = |answer: &Answer| {
         let said = quotas.read(&Message::default(), FACTS, answer, SystemTime::UNIX_EPOCH);
-        let left = |said: &Said<'_>| Some(said.left.as_ref()?[0]);
+        let left = |said: &QuotaReading<'_>| Some(said.left.as_ref()?[0]);
         [left(&said[0]), left(&said[1])]
     };
     let says = |units, seconds| Remaining {

@@ -10,7 +10,7 @@ use proptest::test_runner::TestCaseResult;
 use sluiced_core::limits::cell::{self, Cell, Limit, LimitAccess};
 use sluiced_core::limits::{Rule, State, Ticket, add_debt, forgive, record};
 use sluiced_core::time::StoreTime;
-use sluiced_ports::limits::{Charge, Corrected, Correction, Granted, LimitStore as _};
+use sluiced_ports::limits::{Charge, Corrected, Correction, GrantedCharge, LimitStore as _};
 
 use super::event::{Back, Said};
 use super::kept::Known;
@@ -39,8 +39,8 @@ impl Play<'_> {
         });
         let refunds: Vec<(Charge, StoreTime)> = refunds.collect();
         let granted = refunds.iter().cloned();
-        let granted: Vec<Granted> = granted
-            .map(|(charge, at)| Granted::Units {
+        let granted: Vec<GrantedCharge> = granted
+            .map(|(charge, at)| GrantedCharge::Units {
                 charge,
                 at: just_asked(at),
             })
@@ -175,8 +175,8 @@ impl Play<'_> {
         let calls: Vec<_> = chosen(&own, which.iter()).into_iter().cloned().collect();
         let granted = calls
             .iter()
-            .map(|(charge, ticket)| Granted::call(charge, *ticket));
-        let granted: Vec<Granted> = granted.collect();
+            .map(|(charge, ticket)| GrantedCharge::call(charge, *ticket));
+        let granted: Vec<GrantedCharge> = granted.collect();
         let before = self.kept(name);
         let from = self.time();
         let store = &self.world.store;

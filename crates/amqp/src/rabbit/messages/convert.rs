@@ -131,7 +131,7 @@ pub(in crate::rabbit) fn was_returned_too_often(properties: &BasicProperties) ->
 
 /// A message as it came from the broker.
 #[derive(Debug)]
-pub(in crate::rabbit) struct Arrived {
+pub(in crate::rabbit) struct ReceivedDelivery {
     /// For the pipeline. The body is shared with the original.
     pub(in crate::rabbit) message: Message,
     /// What to keep for a copy.
@@ -141,10 +141,13 @@ pub(in crate::rabbit) struct Arrived {
 }
 
 /// A message from a queue that others can publish to: headers of ours count only if a key of the fleet signed them.
-pub(in crate::rabbit) fn arrived(delivery: lapin::message::Delivery, marks: &Marks) -> Arrived {
+pub(in crate::rabbit) fn arrived(
+    delivery: lapin::message::Delivery,
+    marks: &Marks,
+) -> ReceivedDelivery {
     let (mut original, redelivered) = original_of(delivery);
     let was_forged = original.remove_forged_headers(marks);
-    Arrived {
+    ReceivedDelivery {
         message: message_of(&original, redelivered),
         original,
         was_forged,

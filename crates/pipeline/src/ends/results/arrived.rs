@@ -5,25 +5,29 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::{Results, result_headers};
-use sluiced_ports::downstream::{Answer, Arrival, Arrived, Facts, Inbound};
+use sluiced_ports::downstream::{Answer, Facts, Inbound, InboundEvent, InboundKind};
 use sluiced_ports::message::{Message, Properties};
 use sluiced_ports::queue::Publication;
 
 impl Results {
     /// Whether the route publishes it. A receipt that cannot be read may be anything, so any route that takes what its
     /// centre delivers publishes it.
-    pub(in crate::ends) fn takes(&self, what: &Arrived) -> bool {
+    pub(in crate::ends) fn takes(&self, what: &InboundKind) -> bool {
         match what {
-            Arrived::Receipt(receipt) => receipt.is_unread() || self.of_receipts,
-            Arrived::Inbound(_) => self.of_inbound,
+            InboundKind::Receipt(receipt) => receipt.is_unread() || self.of_receipts,
+            InboundKind::Inbound(_) => self.of_inbound,
         }
     }
 
     /// What is published of it.
-    pub(in crate::ends) fn arrival(&self, route: &str, arrival: &Arrival) -> Option<Publication> {
+    pub(in crate::ends) fn arrival(
+        &self,
+        route: &str,
+        arrival: &InboundEvent,
+    ) -> Option<Publication> {
         let (verdict, kind) = match arrival.what {
-            Arrived::Receipt(_) => ("receipt", "sluiced.receipt"),
-            Arrived::Inbound(_) => ("inbound", "sluiced.inbound"),
+            InboundKind::Receipt(_) => ("receipt", "sluiced.receipt"),
+            InboundKind::Inbound(_) => ("inbound", "sluiced.inbound"),
         };
         let said = said(arrival);
         let answer = Answer {
@@ -64,9 +68,9 @@ impl Results {
 }
 
 /// `answer.body` of its result. A field that did not come is null.
-fn said(arrival: &Arrival) -> Value {
+fn said(arrival: &InboundEvent) -> Value {
     let mut said = match &arrival.what {
-        Arrived::Receipt(receipt) => json!({
+        InboundKind::Receipt(receipt) => json!({
             "message_id": receipt.message_id,
             "state": receipt.state_name(),
             "error": receipt.error,
@@ -74,7 +78,7 @@ fn said(arrival: &Arrival) -> Value {
             "done": receipt.done,
             "text": receipt.text,
         }),
-        Arrived::Inbound(Inbound {
+        InboundKind::Inbound(Inbound {
             text,
             data_coding,
             segment,

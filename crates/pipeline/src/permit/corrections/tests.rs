@@ -10,7 +10,7 @@ use sluiced_core::limits::{Rule, Ticket};
 use sluiced_core::rate::Cost;
 use sluiced_core::time::StoreTime;
 use sluiced_ports::clock::Moment;
-use sluiced_ports::limits::{Candidate, Decisions, Granted, GrantedAt, Look};
+use sluiced_ports::limits::{Candidate, Decisions, GrantedAt, GrantedCharge, Look};
 use sluiced_ports::lock;
 use sluiced_ports::store::{Notice, StoreFuture};
 
@@ -32,15 +32,15 @@ impl LimitStore for Written {
         unreachable!("nothing is asked for")
     }
 
-    fn release<'a>(&'a self, _: &'a [Granted]) -> StoreFuture<'a, usize> {
+    fn release<'a>(&'a self, _: &'a [GrantedCharge]) -> StoreFuture<'a, usize> {
         unreachable!("nothing is released")
     }
 
-    fn mark_done<'a>(&'a self, _: &'a [Granted]) -> StoreFuture<'a, ()> {
+    fn mark_done<'a>(&'a self, _: &'a [GrantedCharge]) -> StoreFuture<'a, ()> {
         unreachable!("nothing is done")
     }
 
-    fn renew<'a>(&'a self, _: &'a [Granted]) -> StoreFuture<'a, Vec<Ticket>> {
+    fn renew<'a>(&'a self, _: &'a [GrantedCharge]) -> StoreFuture<'a, Vec<Ticket>> {
         unreachable!("nothing is renewed")
     }
 

@@ -7,7 +7,7 @@ use tokio::sync::oneshot;
 
 use sluiced_core::limits::Ticket;
 use sluiced_core::time::Mono;
-use sluiced_ports::limits::{Correction, Granted};
+use sluiced_ports::limits::{Correction, GrantedCharge};
 
 use crate::permit::corrections::Corrections;
 
@@ -15,29 +15,29 @@ use crate::permit::corrections::Corrections;
 #[derive(Debug)]
 pub(super) enum ToRefunder {
     /// Calls of one message.
-    Began(Vec<Granted>),
+    Began(Vec<GrantedCharge>),
     /// Calls that ended, and units that certainly were not used.
-    Ended(Vec<Granted>),
+    Ended(Vec<GrantedCharge>),
     /// Calls that may have been granted, in an answer that never came, and were not made.
-    Unanswered(Vec<Granted>),
+    Unanswered(Vec<GrantedCharge>),
     /// Claims of accepted messages, and where to say whether the store knows.
-    Done(Vec<Granted>, oneshot::Sender<bool>),
+    Done(Vec<GrantedCharge>, oneshot::Sender<bool>),
     /// Calls and claims that are neither renewed nor released any more.
-    Abandoned(Vec<Granted>),
+    Abandoned(Vec<GrantedCharge>),
     /// What an answer reported about a key, at this time.
     Corrected(Correction, Mono),
 }
 
 /// Claims of accepted messages, and where to say whether the store knows.
-pub(super) type Done = (Vec<Granted>, oneshot::Sender<bool>);
+pub(super) type Done = (Vec<GrantedCharge>, oneshot::Sender<bool>);
 
 /// What is known between two steps: see the module.
 #[derive(Debug)]
 pub(super) struct Book {
     /// Calls under way, by their tickets.
-    pub(super) running: HashMap<Ticket, Vec<Granted>>,
+    pub(super) running: HashMap<Ticket, Vec<GrantedCharge>>,
     /// Calls that are released once: a question was not answered.
-    pub(super) unanswered: Vec<Granted>,
+    pub(super) unanswered: Vec<GrantedCharge>,
     /// What the store should record as done.
     pub(super) done: Vec<Done>,
     /// What answers said.
@@ -55,12 +55,12 @@ impl Book {
     }
 
     /// Keeps what was received; returns what is to be released.
-    pub(super) fn note(&mut self, entries: &mut Vec<ToRefunder>) -> Vec<Granted> {
+    pub(super) fn note(&mut self, entries: &mut Vec<ToRefunder>) -> Vec<GrantedCharge> {
         let mut released = Vec::new();
         for entry in entries.drain(..) {
             match entry {
                 ToRefunder::Began(calls) => {
-                    if let Some(ticket) = calls.first().and_then(Granted::ticket) {
+                    if let Some(ticket) = calls.first().and_then(GrantedCharge::ticket) {
                         self.running.insert(ticket, calls);
                     }
                 }
@@ -78,7 +78,7 @@ impl Book {
     }
 
     /// A message may have calls of several limits, which end at different times.
-    pub(super) fn stop_renewing(&mut self, ended: &[Granted]) {
+    pub(super) fn stop_renewing(&mut self, ended: &[GrantedCharge]) {
         for ended_call in ended {
             let Some(ticket) = ended_call.ticket() else {
                 continue;
@@ -93,7 +93,7 @@ impl Book {
     }
 
     /// Takes out the calls of these tickets that are still under way.
-    pub(super) fn take(&mut self, tickets: &[Ticket]) -> Vec<Granted> {
+    pub(super) fn take(&mut self, tickets: &[Ticket]) -> Vec<GrantedCharge> {
         let calls = tickets
             .iter()
             .filter_map(|ticket| self.running.remove(ticket));
@@ -101,6 +101,6 @@ impl Book {
     }
 }
 
-fn is_same(one: &Granted, other: &Granted) -> bool {
+fn is_same(one: &GrantedCharge, other: &GrantedCharge) -> bool {
     one.charge().limit.name == other.charge().limit.name
 }

@@ -12,7 +12,7 @@ use tracing::warn;
 use sluiced_core::limits::Ticket;
 use sluiced_core::scheduler::BATCH_MAX;
 use sluiced_ports::clock::Clock;
-use sluiced_ports::limits::{Granted, LimitStore};
+use sluiced_ports::limits::{GrantedCharge, LimitStore};
 use sluiced_ports::store::StoreError;
 use sluiced_telemetry::LogLimit;
 
@@ -33,7 +33,7 @@ pub(super) struct Returning {
 
 impl Returning {
     /// Returns whether the store did it.
-    pub(super) async fn release(&self, granted: &[Granted]) -> bool {
+    pub(super) async fn release(&self, granted: &[GrantedCharge]) -> bool {
         let mut all = true;
         for granted in granted.chunks(BATCH_MAX) {
             for units in granted.iter().filter(|granted| !granted.is_call()) {
@@ -52,12 +52,13 @@ impl Returning {
 
     /// Writes to the store that messages were accepted, and reports that to their calls. Returns the claims
     /// that the store has done.
-    pub(super) async fn done(&self, done: Vec<Done>) -> Vec<Vec<Granted>> {
+    pub(super) async fn done(&self, done: Vec<Done>) -> Vec<Vec<GrantedCharge>> {
         let mut known = Vec::new();
         let mut rest = done.into_iter().peekable();
         while rest.peek().is_some() {
             let some: Vec<Done> = rest.by_ref().take(BATCH_MAX).collect();
-            let claims: Vec<Granted> = some.iter().flat_map(|(claims, _)| claims.clone()).collect();
+            let claims: Vec<GrantedCharge> =
+                some.iter().flat_map(|(claims, _)| claims.clone()).collect();
             let is_known = match self.limits.mark_done(&claims).await {
                 Ok(()) => true,
                 Err(error) => {
@@ -110,7 +111,7 @@ impl Returning {
         all
     }
 
-    pub(super) fn lost(&self, calls: &[Granted]) {
+    pub(super) fn lost(&self, calls: &[GrantedCharge]) {
         for limit in calls.iter().map(|call| &call.charge().limit) {
             if let Some(meters) = self.meters.get(&limit.name) {
                 meters.leases_lost.increment(1);

@@ -20,7 +20,7 @@ use sluiced_telemetry::Counter;
 struct Raced {
     refunder: OnceLock<Refunder>,
     /// What is given back during the next renewal.
-    given_back: Mutex<Vec<Granted>>,
+    given_back: Mutex<Vec<GrantedCharge>>,
     renewals: AtomicU64,
     /// How long a release takes.
     trip: Duration,
@@ -35,7 +35,7 @@ impl LimitStore for Raced {
         unreachable!("nothing is asked for")
     }
 
-    fn release<'a>(&'a self, granted: &'a [Granted]) -> StoreFuture<'a, usize> {
+    fn release<'a>(&'a self, granted: &'a [GrantedCharge]) -> StoreFuture<'a, usize> {
         async {
             if !self.trip.is_zero() && !granted.is_empty() {
                 tokio::time::sleep(self.trip).await;
@@ -45,18 +45,18 @@ impl LimitStore for Raced {
         .boxed()
     }
 
-    fn mark_done<'a>(&'a self, _: &'a [Granted]) -> StoreFuture<'a, ()> {
+    fn mark_done<'a>(&'a self, _: &'a [GrantedCharge]) -> StoreFuture<'a, ()> {
         async { Ok(()) }.boxed()
     }
 
-    fn renew<'a>(&'a self, calls: &'a [Granted]) -> StoreFuture<'a, Vec<Ticket>> {
+    fn renew<'a>(&'a self, calls: &'a [GrantedCharge]) -> StoreFuture<'a, Vec<Ticket>> {
         async {
             let given_back = std::mem::take(&mut *lock(&self.given_back));
             if let Some(refunder) = self.refunder.get().filter(|_| !given_back.is_empty()) {
                 refunder.give_back(&given_back).await;
             }
             self.renewals.fetch_add(1, Ordering::Relaxed);
-            Ok(calls.iter().filter_map(Granted::ticket).collect())
+            Ok(calls.iter().filter_map(GrantedCharge::ticket).collect())
         }
         .boxed()
     }
@@ -75,7 +75,7 @@ impl LimitStore for Raced {
 }
 
 /// One of five under way, with a lease of 30 ms: it is renewed every 10 ms.
-fn call(ticket: u128) -> Granted {
+fn call(ticket: u128) -> GrantedCharge {
     let five = NonZeroU32::new(5).unwrap();
     let lease = Duration::from_millis(30);
     let rule = Rule::Concurrency(Concurrency::new(five, lease, Duration::ZERO).unwrap());
@@ -85,11 +85,11 @@ fn call(ticket: u128) -> Granted {
         key: LimitKey::from_digest([7; 16]),
         cost: Cost::new(NonZeroU32::MIN),
     };
-    Granted::call(&charge, Ticket(ticket))
+    GrantedCharge::call(&charge, Ticket(ticket))
 }
 
 /// How many calls are lost when one is under way and `given_back` is given back during the renewal.
-async fn lost(under_way: Granted, given_back: Vec<Granted>) -> u64 {
+async fn lost(under_way: GrantedCharge, given_back: Vec<GrantedCharge>) -> u64 {
     let lost = Arc::new(AtomicU64::new(0));
     let meters = KeyedMeters {
         used_units: Counter::noop(),

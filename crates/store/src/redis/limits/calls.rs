@@ -18,7 +18,8 @@ use sluiced_core::limits::generation::HEARS_FIRST;
 use sluiced_core::limits::{Room, Ticket, Unused, record};
 use sluiced_core::time::{StoreTime, micros};
 use sluiced_ports::limits::{
-    Candidate, Corrected, Correction, Decisions, Granted, KeyedLimit, LimitKey, LimitStore, Look,
+    Candidate, Corrected, Correction, Decisions, GrantedCharge, KeyedLimit, LimitKey, LimitStore,
+    Look,
 };
 use sluiced_ports::lock;
 use sluiced_ports::store::{Notice, StoreError, StoreFuture};
@@ -35,7 +36,7 @@ impl RedisStore {
 
 impl Limits {
     /// Takes back units, and ends calls. Returns how many of the refunds were taken.
-    pub(super) async fn release(&self, granted: &[Granted]) -> Result<usize, StoreError> {
+    pub(super) async fn release(&self, granted: &[GrantedCharge]) -> Result<usize, StoreError> {
         let (calls, units): (Vec<_>, Vec<_>) =
             granted.iter().partition(|granted| granted.is_call());
         let ended = self.end(&calls, false).await;
@@ -47,7 +48,7 @@ impl Limits {
     }
 
     /// Ends calls and claims; `accepted`: `once` limits know the messages of these claims as accepted.
-    async fn end(&self, calls: &[&Granted], accepted: bool) -> Result<(), StoreError> {
+    async fn end(&self, calls: &[&GrantedCharge], accepted: bool) -> Result<(), StoreError> {
         let first = [
             Arg::Text(&self.connection.access().channel),
             Arg::Number(u64::from(accepted)),
@@ -127,11 +128,11 @@ impl LimitStore for RedisStore {
         async move { self.limits().decide(candidates, wanted).await }.boxed()
     }
 
-    fn release<'a>(&'a self, granted: &'a [Granted]) -> StoreFuture<'a, usize> {
+    fn release<'a>(&'a self, granted: &'a [GrantedCharge]) -> StoreFuture<'a, usize> {
         async move { self.limits().release(granted).await }.boxed()
     }
 
-    fn mark_done<'a>(&'a self, claims: &'a [Granted]) -> StoreFuture<'a, ()> {
+    fn mark_done<'a>(&'a self, claims: &'a [GrantedCharge]) -> StoreFuture<'a, ()> {
         async move {
             let claims: Vec<_> = claims.iter().collect();
             self.limits().end(&claims, true).await
@@ -139,7 +140,7 @@ impl LimitStore for RedisStore {
         .boxed()
     }
 
-    fn renew<'a>(&'a self, calls: &'a [Granted]) -> StoreFuture<'a, Vec<Ticket>> {
+    fn renew<'a>(&'a self, calls: &'a [GrantedCharge]) -> StoreFuture<'a, Vec<Ticket>> {
         async move {
             let limits = self.limits();
             let calls: Vec<_> = calls.iter().filter(|granted| granted.is_call()).collect();

@@ -28,7 +28,7 @@ use sluiced_core::scheduler::BATCH_MAX;
 use sluiced_core::time::StoreTime;
 use sluiced_ports::clock::Moment;
 use sluiced_ports::connect::Link;
-use sluiced_ports::limits::{Candidate, Decisions, Granted, GrantedAt};
+use sluiced_ports::limits::{Candidate, Decisions, GrantedAt, GrantedCharge};
 use sluiced_ports::store::StoreError;
 
 type Answer = Result<Decisions, StoreError>;
@@ -140,9 +140,9 @@ impl Limits {
         };
         let granted = granted.flat_map(|(candidate, _)| {
             let charges = candidate.charges.iter();
-            charges.map(|charge| Granted::new(charge, at, candidate.ticket))
+            charges.map(|charge| GrantedCharge::new(charge, at, candidate.ticket))
         });
-        let granted: Vec<Granted> = granted.collect();
+        let granted: Vec<GrantedCharge> = granted.collect();
         let mut link = self.connection.link();
         drop(link.wait_for(Link::is_up).await);
         if let Err(error) = self.release(&granted).await {
