@@ -6,7 +6,7 @@
 //! together.
 //!
 //! So they are decided here, all at once. [`CallEnd`] is what is known: the answer as it was read, what the message has
-//! been through, and the rules of its route. [`follow`] tells the breaker (`gate`) and the judge of refusals
+//! been through, and the rules of its route. [`decide`] tells the breaker (`gate`) and the judge of refusals
 //! (`refusals`), and returns the list of what follows, [`AfterCall`]. The caller carries the list out and decides
 //! nothing. What the answer says in numbers is in `figures`.
 //!

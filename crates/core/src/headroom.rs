@@ -16,8 +16,8 @@
 //! headroom after it. So what `late` loses is first added to `way`. It is taken from `way` once no call that left so
 //! late counts any more.
 //!
-//! [`Lateness`] measures how late calls leave after their slots, [`Way`] by how much the time of the way to a
-//! downstream varies.
+//! [`Lateness`] measures how late calls leave after their slots, [`LatencySamples`] by how much the time of the way to
+//! a downstream varies.
 //!
 //! A replica makes its first handshakes before its first call, and raises the headroom first if it needs more
 //! ([`AutoHeadroom::first`]).

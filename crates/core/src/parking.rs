@@ -3,7 +3,7 @@
 //! Problem: a queue is first in, first out, and a replica sees no more of it than its prefetch. A
 //! tenant whose backlog fills the prefetch keeps all other tenants out, and then nothing can be
 //! shared. So messages of a tenant beyond its *allowance* are parked: they go to a queue beside the
-//! work queue ([`Space`]), which every replica consumes as well, and the messages behind them
+//! work queue ([`ParkedQueue`]), which every replica consumes as well, and the messages behind them
 //! arrive.
 //!
 //! **Why parked queues and not wait queues.** A message in a wait queue needs a time. If the time
