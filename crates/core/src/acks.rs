@@ -22,14 +22,16 @@ const MOST: u64 = 1 << 20;
 pub enum Fate {
     /// `basic.ack`: the broker forgets it.
     Ack,
-    /// `basic.nack` with requeue: back to its queue.
+    /// `basic.nack` with requeue (RabbitMQ's extension of AMQP 0-9-1): back to its queue.
     Requeue,
 }
 
 /// One frame to write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Frame {
+    /// What the broker does with the deliveries that the frame settles.
     pub fate: Fate,
+    /// The delivery tag: AMQP 0-9-1 counts the deliveries of a channel from 1. Never zero, which would mean all.
     pub tag: u64,
     /// All outstanding deliveries up to `tag`, not `tag` alone.
     pub multiple: bool,
@@ -38,7 +40,9 @@ pub struct Frame {
 /// Frames to write in this order, and the labels of what they settle.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Batch<L> {
+    /// To write in this order: the frames up to the oldest open delivery, then a frame for each delivery behind it.
     pub frames: Vec<Frame>,
+    /// One for each delivery that the frames settle, in the order of the tags.
     pub labels: Vec<L>,
 }
 
@@ -50,8 +54,8 @@ struct Settled<L> {
     at: Mono,
 }
 
-/// The deliveries of one channel, by tag. Its size is the number of deliveries that are unsettled or in
-/// no frame yet, however long the oldest of them stays.
+/// The deliveries of one channel, by tag: AMQP 0-9-1 counts them from 1. Its size is the number of deliveries that are
+/// unsettled or in no frame yet, however long the oldest of them stays.
 #[derive(Debug)]
 pub struct Acks<L> {
     /// Higher than all known tags.
@@ -70,11 +74,11 @@ pub struct Acks<L> {
 /// When frames are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AckBounds {
-    /// At once when so many are settled.
+    /// At once when so many deliveries were settled since the last batch.
     pub full: usize,
     /// Otherwise so long after the first.
     pub linger: Duration,
-    /// Behind an unsettled head: frames of their own after this long …
+    /// Behind an unsettled head: frames of their own this long after they were settled …
     pub patience: Duration,
     /// … or at once when so many are settled there.
     pub blocked: usize,
@@ -109,8 +113,8 @@ impl<L: Clone> Acks<L> {
         }
     }
 
-    /// A delivery arrived. Returns `false`, and does not take it, if its tag is known already or
-    /// absurd.
+    /// A delivery arrived. Returns `false`, and does not take it, if its tag is known already, zero, or more than 2^20
+    /// above the highest known one.
     pub fn delivered(&mut self, tag: u64) -> bool {
         if tag >= self.next {
             if tag - self.next > MOST {

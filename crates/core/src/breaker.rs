@@ -328,6 +328,7 @@ impl Breaker {
         self.version
     }
 
+    /// When it opens, and for how long.
     #[must_use]
     pub const fn rule(&self) -> &BreakerRule {
         &self.rule

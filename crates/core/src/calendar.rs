@@ -28,11 +28,17 @@ crate::labelled! {
     /// The length of a window of the calendar.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
     pub enum CalendarUnit {
+        /// Begins whenever the local clock shows a full second.
         Second = "second",
+        /// Begins whenever the local clock shows a full minute.
         Minute = "minute",
+        /// Begins whenever the local clock shows a full hour.
         Hour = "hour",
+        /// From local midnight to local midnight: 23 to 25 hours where clocks change by one.
         Day = "day",
+        /// From local midnight on Monday.
         Week = "week",
+        /// From local midnight on the first of a month.
         Month = "month",
     }
 
@@ -145,7 +151,9 @@ impl Dates {
 /// The windows of one unit in one zone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Calendar {
+    /// How long the windows are.
     pub unit: CalendarUnit,
+    /// The zone whose local clock says when they begin.
     pub zone: Zone,
 }
 

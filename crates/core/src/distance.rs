@@ -30,6 +30,7 @@ pub const fn permit_needs(slow_trip: Duration) -> Duration {
 pub struct TooFar {
     /// The headroom of the limit.
     pub headroom: Headroom,
+    /// How long a slow round trip to the store takes, as measured.
     pub slow_trip: Duration,
 }
 

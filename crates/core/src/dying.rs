@@ -21,6 +21,7 @@ const MOST_ASIDE: u32 = 10_000;
 /// What becomes of a message that cannot be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unfit {
+    /// It is a dead letter.
     Dies,
     /// It comes back after [`ASIDE`].
     IsSetAside,

@@ -92,11 +92,15 @@ crate::labelled! {
     /// What an entry of the configuration, or a template over an answer, says.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub enum Meaning {
+        /// The downstream took the message.
         Accepted = "accepted",
+        /// "Not now": `refusals` decides whether that is about the message, a key of it, or all messages.
         Throttled = "throttled",
         /// "Not now", for this message.
         Held = "held",
+        /// The call failed, and may succeed later.
         Transient = "transient",
+        /// The downstream will never take the message: a dead letter.
         Permanent = "permanent",
     }
 
@@ -121,6 +125,7 @@ pub enum Found {
     /// There is no template, or it makes nothing of this answer.
     #[default]
     Nothing,
+    /// The template says what the answer means.
     Meaning(Meaning),
     /// It cannot be applied to this answer, or makes a word that is no meaning.
     Failed,
@@ -145,6 +150,7 @@ impl AskedWait {
 /// What is left of one of the downstream's own quotas, as an answer says it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Remaining {
+    /// Units that are left in a window of the downstream, by its own count.
     pub units: u64,
     /// The longest time until all of it is back; `None`: the answer does not say it, or it cannot be read.
     pub reset: Option<Duration>,
@@ -153,6 +159,7 @@ pub struct Remaining {
 /// The meaning of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Judged {
+    /// What the answer means, with a wait of `max_throttle_wait` at most.
     pub outcome: Outcome,
     /// The wait that the answer asked for, where it is longer than `max_throttle_wait` and was cut to that.
     pub cut_from: Option<Duration>,
@@ -172,7 +179,7 @@ impl<E: Listed> Judge<E> {
     /// `max_throttle_wait` bounds every wait.
     ///
     /// # Errors
-    /// When an entry is no status, is in two lists, or would lose messages.
+    /// When an entry is no status, is in two lists, or would lose messages, or a text is empty.
     pub fn new(
         lists: Lists<'_>,
         throttle_wait: Duration,

@@ -22,7 +22,7 @@ macro_rules! labelled {
         }
 
         impl $enum {
-            /// Every one.
+            /// Every value, in the order in which the enum lists them.
             pub const ALL: [Self; [$($text),*].len()] = [$(Self::$value),*];
 
             $(#[$method_meta])*

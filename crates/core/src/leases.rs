@@ -148,6 +148,7 @@ pub struct LeaseHolder {
 pub struct LeaseTally {
     /// Asks for slots that got none.
     pub denied: u64,
+    /// Slots that were granted, without those of an answer that showed a stepped clock.
     pub leased: u64,
     /// Dropped because they came up too late: too little was left of the time in which a call may leave.
     pub missed: u64,

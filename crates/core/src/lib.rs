@@ -24,6 +24,8 @@
 //! **May know**: nothing of ours. No async, no I/O, no clock, no randomness: `now` is an argument, and so is a random
 //! number.
 
+#![warn(missing_docs)]
+
 pub mod acks;
 pub mod adaptive;
 pub mod after_call;

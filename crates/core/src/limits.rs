@@ -10,7 +10,7 @@
 //! remembers for that, `askers` which replicas ask, `record` writes states as text. `lua/limits/*.lua` are the same
 //! decisions inside Redis; a property test holds the two together.
 //!
-//! All times are whole microseconds, all numbers stay below 2^53, so that a double is exact.
+//! All times are whole microseconds of the store's clock, all numbers stay below 2^53, so that a double is exact.
 
 pub mod admission;
 pub mod askers;
@@ -48,8 +48,9 @@ const UNNOTICED: u64 = 1_000;
 /// Units that were granted and certainly not used.
 #[derive(Clone, Copy, Debug)]
 pub struct Unused {
-    /// When they were granted.
+    /// When they were granted, by the store.
     pub at: StoreTime,
+    /// How many units.
     pub cost: Cost,
     /// How long ago that was at most, by the clock of the replica: that of the store may have gone back since.
     pub age: Duration,
@@ -99,7 +100,7 @@ impl Ticket {
 pub enum Fit {
     /// It fits now.
     Now,
-    /// It fits at this time, in microseconds, if nothing else is taken meanwhile.
+    /// It fits at this time, in microseconds of the store's clock, if nothing else is taken meanwhile.
     At(u64),
     /// It fits once calls under way have ended: no time is known.
     Full,
@@ -122,8 +123,8 @@ pub enum Lacks {
 pub struct Room {
     /// Units that could be taken now.
     pub remaining: u64,
-    /// When all of it is back if nothing is taken, in microseconds; all of it is back already if this is not
-    /// after now.
+    /// When all of it is back if nothing is taken, in microseconds of the store's clock; all of it is back already if
+    /// this is not after now.
     pub reset_at: u64,
 }
 
@@ -136,7 +137,7 @@ pub(super) trait Kind {
     fn max_cost(&self) -> u64;
     /// The state as it counts at `now`, and whether it lay ahead of now.
     fn settled(&self, taken: &Self::Taken, now: u64) -> (Self::Taken, bool);
-    /// Whether `cost`, which is at most [`Kind::most`], fits.
+    /// Whether `cost`, which is at most [`Kind::max_cost`], fits.
     fn fit(&self, taken: Option<&Self::Taken>, now: u64, cost: u64) -> Fit;
     /// The state once `cost` was taken at `now`.
     fn take(&self, taken: Option<&Self::Taken>, now: u64, cost: u64, ticket: Ticket)
@@ -172,14 +173,20 @@ pub enum RuleError {
     /// A number beyond what the kind can hold.
     #[error("{what} is {value}; {most} is the most")]
     TooMany {
+        /// What the number counts, in words.
         what: &'static str,
+        /// The number that was given.
         value: u64,
+        /// The largest number that is allowed.
         most: u64,
     },
-    /// A product that a double would round.
+    /// A product that a double would round: more than 2^52.
     #[error("{what} together are too large to be counted exactly; make one of them smaller")]
-    TooLarge { what: &'static str },
-    /// What was taken would count for longer than two years.
+    TooLarge {
+        /// The names of the factors, in words.
+        what: &'static str,
+    },
+    /// What was taken would count for longer than two years (732 days).
     #[error("it would take {0:?} until all of the limit is back; two years are the most")]
     TooSlow(Duration),
     /// No time that divides or is divided may be zero.
@@ -190,7 +197,9 @@ pub enum RuleError {
         "a headroom of {headroom:?} leaves nothing of a window of {window:?}; less than half is needed"
     )]
     Headroom {
+        /// Both parts together: half of the window or more.
         headroom: Duration,
+        /// The window; for one of the calendar, the shortest.
         window: Duration,
     },
 }

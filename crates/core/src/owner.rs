@@ -50,6 +50,7 @@ pub struct NameClaim {
 pub struct StoredNameClaim {
     /// When it was made last.
     pub at: StoreTime,
+    /// What the replica claimed.
     pub claim: NameClaim,
 }
 
@@ -68,7 +69,9 @@ impl NameClaim {
 /// A name that another fleet has claimed, or a replica of another version.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Foreign {
+    /// The name, such as `limits.account`.
     pub name: String,
+    /// The name to show of the fleet that has claimed it.
     pub fleet: String,
     /// A replica of that fleet.
     pub replica: String,

@@ -27,9 +27,11 @@ const LOOK_AHEAD: usize = 64;
 #[allow(clippy::large_enum_variant, reason = "there is one for each scheduler")]
 #[derive(Debug)]
 pub enum Pacing {
+    /// Slots are leased from the rows of a paced limit.
     Paced(Rows),
     /// A slot is always due, except in a freeze that the downstream asked for.
     Free {
+        /// The end of that freeze, which may be over; `None`: there was none.
         frozen_until: Option<Mono>,
     },
 }

@@ -66,20 +66,24 @@ pub const UNTIL_RESUMED: Duration = FREEZE_MAX.saturating_sub(Duration::from_sec
 /// An operator's pause.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pause {
+    /// On the store's clock. The pause is over from then on.
     pub until: StoreTime,
     /// From the command on. It lasts no longer, even if the store's clock goes back.
     pub length: Duration,
+    /// The operator.
     pub by: String,
 }
 
 /// The policy of a limit, as the store keeps it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LimitPolicy {
+    /// Rises with every change of the policy or of its pause.
     pub version: PolicyVersion,
     /// The version that brought the current policy: a pause is a version too, and changes no policy.
     pub changed: PolicyVersion,
     /// How many updates there were.
     pub updates: u64,
+    /// A file, or an operator or a replica that measured.
     pub origin: Origin,
     /// The current policy, as `rate=400/1s headroom=5ms`.
     pub text: String,
@@ -101,6 +105,7 @@ pub struct LimitPolicy {
 pub struct PolicyUpdate<'a> {
     /// The version that it was made from.
     pub over: PolicyVersion,
+    /// The new policy, of the same kind as the current one.
     pub text: &'a str,
     /// Kept as the file's policy if no replica has declared the limit yet.
     pub file: &'a str,
@@ -122,6 +127,7 @@ pub struct Declaration {
 /// The files of the replicas that are present, the one that declares itself among them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Files {
+    /// Replicas that are present; at least 1, because the one that declares itself is.
     pub replicas: u64,
     /// So many of them have the same policy in their files as the one that declares itself.
     pub same: u64,

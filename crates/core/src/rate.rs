@@ -36,7 +36,12 @@ pub enum RateError {
     Window(String, DurationError),
     /// The part after the `/` is a unit without its number.
     #[error("`{text}` has no number before its unit; write \"{right}\"")]
-    Bare { text: String, right: String },
+    Bare {
+        /// The whole rate, as it is written.
+        text: String,
+        /// The rate with the number 1 before the unit.
+        right: String,
+    },
     /// The window is shorter than a millisecond, or longer than [`MAX_WINDOW`].
     #[error("window `{0}`: it must be from 1ms to 366d")]
     WindowRange(String),
@@ -175,8 +180,13 @@ pub enum DurationError {
 
 /// Reads `"250ms"`, `"10s"`, `"1h30m"`, `"2d"`; a bare number is refused.
 ///
+/// Whole days stand alone, up to 2^32 - 1 of 24 hours each: `"1d12h"` is refused, although [`Span`] writes that. Other
+/// lengths are numbers with their units, each unit once, from hours (`h`, `m`, `s`, `ms`, `us`) down to `ns`, up to
+/// 2^63 - 1 seconds. The last number may have a fraction (`"1.5h"`). The words for units that `jiff` knows are read,
+/// too, except those that end in `d` (`"1 second"`), and so is `"1:30:00"`. Weeks and longer units are not.
+///
 /// # Errors
-/// When the text is no number with a unit, or negative.
+/// [`DurationError::Negative`] below zero, such as `"-5s"` and `"5s ago"`; [`DurationError::Shape`] for any other text.
 pub fn parse_duration(text: &str) -> Result<Duration, DurationError> {
     let trimmed = text.trim();
     // Days are not fixed-length in a calendar, so jiff leaves them out; here a day is 24 hours.

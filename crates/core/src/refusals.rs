@@ -48,6 +48,7 @@ pub struct Refusal<'a> {
     pub refused_for: Duration,
     /// How long the answer asks to wait.
     pub wait: Duration,
+    /// What it can be about, as far as the answer and the route say.
     pub scope: Scope,
 }
 

@@ -52,32 +52,34 @@ const CYCLE: u64 = 1_000_000;
 const SHORTER_MAX: u64 = 250_000;
 /// The line never reaches further than this, so that turns lost with crashed replicas cannot add up.
 const LINE_MAX: u64 = 60_000_000;
-/// What the store keeps for one paced limit: constant size.
+
+/// What the store keeps for one paced limit: constant size. Times are microseconds of the store's clock, lengths are
+/// microseconds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Schedule {
-    /// The next free slot.
+    /// The time of the next free slot.
     pub next: u64,
     /// The remainder of `next`, in units of a microsecond divided by `units`; below `units`.
     pub rem: u64,
-    /// The end of the line: where `next` is once all waiting replicas have taken their shares.
+    /// The end of the line, a time: where `next` is once all waiting replicas have taken their shares.
     pub line: u64,
-    /// The end of the replicas that were overtaken and go before the line; it counts while beyond
+    /// The end of the replicas that were overtaken and go before the line, a time; it counts while beyond
     /// `next`.
     pub front: u64,
-    /// How far the line was moved later in this generation because the row was behind it. All
+    /// How far the line was moved later in this generation because the row was behind it, a length. All
     /// waiting replicas are too early by the same slip; the first of them moves the line for all.
     pub slip: u64,
-    /// No slot before this; zero if the limit is not frozen.
+    /// No slot before this time; zero if the limit is not frozen.
     pub frozen_until: u64,
     /// Units per period at the last grant, to notice a changed rate.
     pub units: u64,
-    /// The period at the last grant.
+    /// The period at the last grant, a length ([`Pace::period`]).
     pub period: u64,
-    /// The longest horizon of this generation: how far ahead a leased slot can lie.
+    /// The longest horizon of this generation, a length: how far ahead a leased slot can lie.
     pub horizon: u64,
-    /// The store's time when this was last written: a clock that shows less has stepped back.
+    /// The time when this was last written: a clock that shows less has stepped back.
     pub last: u64,
-    /// Which start of the row this is: the store's time then, or more if that would not be new.
+    /// Which start of the row this is: the time then, or more if that would not be new.
     pub generation: u64,
     /// Which process of the store wrote this: another one may have lost grants.
     pub run: String,

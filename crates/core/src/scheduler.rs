@@ -76,11 +76,30 @@ pub enum Action<T> {
     /// A keyed limit denied it, and it cannot wait in memory: it is sent away, to come back later.
     Depart(T, Departure),
     /// It costs more than the `most` that its limit number `by` can ever let pass.
-    Never { item: T, by: usize, most: u64 },
+    Never {
+        /// The message.
+        item: T,
+        /// The place of the limit in [`Queued::keys`], counted from 0.
+        by: usize,
+        /// The largest cost that the limit can hold, in units.
+        most: u64,
+    },
     /// It is not called, because of its `once` limit number `by`.
-    NotCalled { item: T, by: usize, how: NotCalled },
+    NotCalled {
+        /// The message.
+        item: T,
+        /// The place of the limit in [`Queued::keys`], counted from 0.
+        by: usize,
+        /// Whether a message of the key was accepted, or that is unknown.
+        how: NotCalled,
+    },
     /// A keyed limit grants nothing to this route before `until`.
-    Close { route: usize, until: Mono },
+    Close {
+        /// The number of the route ([`Queued::route`]).
+        route: usize,
+        /// On the local clock, later than the store's time by what the mapping may be wrong.
+        until: Mono,
+    },
     /// Nothing to do before this time (`None`: before something is reported).
     Wait(Option<Mono>),
 }

@@ -19,6 +19,7 @@ pub struct RouteStanding {
     pub held: u64,
     /// Its downstream is away, and a probe is due.
     pub probes: bool,
+    /// It consumes nothing itself, and takes messages of its main route.
     pub is_standby: bool,
 }
 
@@ -29,6 +30,9 @@ pub struct RouteStanding {
 /// route sends again: it takes a place in the prefetch of that route, which might have no other message. One
 /// goes home for a probe, if that route holds none. All go home if no route sends: then each route has
 /// messages to probe with.
+///
+/// # Panics
+/// When `home` is no place in `others`.
 #[must_use]
 pub fn moves(own: RouteStanding, others: &[RouteStanding], home: Option<usize>) -> Option<usize> {
     let at_home = |place: &usize| {
@@ -47,7 +51,8 @@ pub fn moves(own: RouteStanding, others: &[RouteStanding], home: Option<usize>) 
     least.map(|(place, _)| place).or(home)
 }
 
-/// The standby that takes a message that just came to a late route: one that holds less than the route.
+/// The standby that takes a message that just came to a late route, by its place in `others`: one that holds less than
+/// the route. `None`: the message stays.
 #[must_use]
 pub fn standby_to_help(own: RouteStanding, others: &[RouteStanding]) -> Option<usize> {
     let helps = |other: &RouteStanding| other.is_standby && other.sends && other.held < own.held;

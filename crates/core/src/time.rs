@@ -93,7 +93,9 @@ time_point!(Mono, "mono");
 /// One moment, on both clocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Now {
+    /// On the local clock.
     pub local: Mono,
+    /// On the store's clock, as an answer or the mapping says it.
     pub store: StoreTime,
 }
 

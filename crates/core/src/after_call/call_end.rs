@@ -23,6 +23,7 @@ pub struct CallRules {
     pub max_refused: Duration,
     /// The longest wait in memory; for a longer one the message goes to a wait queue.
     pub max_hold: Duration,
+    /// What an answer of this route says about other messages.
     pub shows: Shows,
 }
 
@@ -40,6 +41,7 @@ pub enum Shows {
 /// The status of an answer, in any protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AnswerStatus {
+    /// The code of HTTP, or the `command_status` of SMPP.
     pub number: u32,
     /// It shows that no message passes now: an error of the downstream itself, or refused credentials.
     pub is_about_us: bool,
@@ -65,12 +67,18 @@ pub enum Throttles {
     /// The paced limit, and so everything.
     All,
     /// A key of a keyed limit; all messages of the route have it, or only some.
-    Key { key: KeyId, is_for_all: bool },
+    Key {
+        /// The key.
+        key: KeyId,
+        /// Whether all messages of the route have it.
+        is_for_all: bool,
+    },
 }
 
 /// A call that has ended.
 #[derive(Clone, Copy, Debug)]
 pub struct CallEnd<'a> {
+    /// When it ended.
     pub now: Now,
     /// When it began.
     pub began: Mono,
@@ -90,8 +98,11 @@ pub struct CallEnd<'a> {
     pub message: u64,
     /// Its keys that are not for all messages.
     pub keys: &'a [KeyId],
+    /// What earlier calls did to the message, without this one.
     pub tries: Tries,
+    /// Whether a message that may have been accepted may be called again.
     pub once: OnceRule,
+    /// The rules of the route that made the call.
     pub rules: CallRules,
     /// The distance of two slots; zero where nothing is paced.
     pub interval: Duration,

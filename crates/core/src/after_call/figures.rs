@@ -54,7 +54,9 @@ pub struct UsedSaid {
 /// What a call used of a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Used {
+    /// The answer says a number, and the number is believed.
     Known {
+        /// Units that the call used. An answer of zero counts as one, more than 2^32 - 1 as that.
         units: Cost,
         /// `None`: the estimate was right.
         correction: Option<WrongEstimate>,
@@ -62,9 +64,15 @@ pub enum Used {
     /// The answer says no number and need not: it refuses or fails.
     Unsaid,
     /// It should say a number and does not, or there is no answer.
-    Unreadable { is_unanswered: bool },
+    Unreadable {
+        /// There is no answer.
+        is_unanswered: bool,
+    },
     /// It says more than this, which is believed at most.
-    Implausible { most: u64 },
+    Implausible {
+        /// Units.
+        most: u64,
+    },
 }
 
 impl UsedSaid {
@@ -114,6 +122,7 @@ pub struct QuotaSaid<'a> {
     pub left: Option<&'a [Remaining]>,
     /// Units that are kept for others.
     pub spare: u64,
+    /// The limit, and what the message took of it.
     pub of: QuotaOf,
     /// How long a limit waits if the answer names no reset.
     pub wait: Duration,
@@ -125,9 +134,17 @@ pub struct QuotaSaid<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QuotaOf {
     /// A key of a keyed limit, of which the message took so much.
-    Key { cost: Cost },
+    Key {
+        /// Units of the limit.
+        cost: Cost,
+    },
     /// A paced limit, of which so many units may be under way. The message took `cost` slots.
-    Slots { cost: Cost, under_way: u64 },
+    Slots {
+        /// Slots of the message.
+        cost: Cost,
+        /// Units that the provider may not have counted yet ([`under_way`]).
+        under_way: u64,
+    },
     /// A limit that does not count the message.
     Another,
 }
@@ -139,11 +156,13 @@ pub enum Quota {
     Unsaid,
     /// It should say something, and cannot be read.
     Unreadable,
+    /// The answer says what is left in one of the provider's windows at least.
     Said {
         /// What is left in the smallest window.
         least: Remaining,
         /// It is used up for longer than is believed.
         is_implausible: bool,
+        /// What follows for the limit.
         then: QuotaThen,
     },
 }
@@ -151,20 +170,26 @@ pub enum Quota {
 /// What is done about it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QuotaThen {
+    /// Enough is left, or the limit does not count the message.
     Nothing,
     /// So many units of the key are left, for so long.
     Tighten {
+        /// Units that are left, without those that are kept for others.
         units: u64,
+        /// Until the reset and [`ROUNDED`] more, or the `wait` of [`QuotaSaid`]; at most `max_wait`.
         length: Duration,
     },
     /// So many units are left: the limit is frozen for so long.
     Freeze {
+        /// Units in the smallest window.
         left: u64,
+        /// As in [`QuotaThen::Tighten`], for the window with the latest reset of those with too little left.
         length: Duration,
     },
 }
 
-/// So many units of a paced limit may be under way, if a call takes so long and slots are leased so far ahead.
+/// So many units of a paced limit may be under way, if a call takes so long and slots are leased so far ahead. Rounded
+/// up.
 #[must_use]
 pub fn under_way(per_second: f64, call: Duration, horizon: Duration) -> u64 {
     let ahead = call + horizon;

@@ -20,6 +20,7 @@ pub struct AfterCall {
     pub next: Next,
     /// What its calls have done to it, this one included.
     pub tries: Tries,
+    /// What the store is told about the claims of the message in its `once` limits.
     pub claims: ClaimsEnd,
     /// What the call took of limits with a key is returned: the downstream is away because it refuses the credentials,
     /// and one call at a time probes. Where others are accepted meanwhile, a refused call may have counted.
@@ -32,11 +33,13 @@ pub struct AfterCall {
     pub freeze: Option<Duration>,
     /// The key that the answer names has nothing left for so long, for every replica.
     pub closes: Option<Duration>,
+    /// Which of its keys pass again, and which are refused.
     pub keys: KeyChanges,
     /// What must be reported to the store of the breaker.
     pub report: Option<BreakerReport>,
     /// The call opened the breaker, or kept it open: its answer is the reason.
     pub is_reason: bool,
+    /// For which replicas the downstream is away after this call, and how many calls it rejected in a row.
     pub downstream: DownstreamState,
     /// The gate of the route may have changed.
     pub gate_may_change: bool,
@@ -51,11 +54,14 @@ pub struct AfterCall {
 pub enum Next {
     /// The downstream has it.
     Done,
+    /// It is a dead letter, for this reason.
     Dead(DeadReason),
     /// It is called again by this route, after this wait. If `other_route_first`, another route of its queue that sends
     /// is tried first.
     Again {
+        /// Where it waits, and for how long.
         waits: NextWait,
+        /// Another route is tried first: the downstream is away, or the first refusal lasts longer than `max_hold`.
         other_route_first: bool,
     },
 }
@@ -72,7 +78,9 @@ pub enum NextWait {
 /// Why a message is called again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cause {
+    /// Its call failed, and that counts as an attempt.
     Failed,
+    /// The downstream refused it while others may pass: that is no attempt.
     Refused,
 }
 
@@ -92,6 +100,7 @@ pub enum ClaimsEnd {
 pub enum KeyChanges {
     /// These were refused, and pass again. Empty: nothing new.
     Pass(Vec<KeyId>),
+    /// The downstream refused the call.
     Refused {
         /// Other keys than the keys of this message go first until then.
         behind: Option<Mono>,

@@ -9,7 +9,7 @@ use crate::time::StoreTime;
 /// What the store keeps for a downstream.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StoredBreaker {
-    /// Rises with every opening and closing.
+    /// Rises with every report that opens it, keeps it open, or closes it.
     pub(super) version: u64,
     /// `None`: closed.
     until: Option<StoreTime>,
@@ -42,9 +42,11 @@ crate::labelled! {
 /// The store's answer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BreakerStatus {
+    /// The store's time when it answered.
     pub now: StoreTime,
+    /// Rises with every report that opens the breaker, keeps it open, or closes it. Zero: there was none.
     pub version: u64,
-    /// Open until then; `None`: closed.
+    /// The end of the pause, on the store's clock, or of a probe if that is later; it may be past. `None`: closed.
     pub until: Option<StoreTime>,
     /// The replica that asked makes the probe, and has finished by `until`.
     pub may_probe: bool,

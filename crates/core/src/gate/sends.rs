@@ -20,7 +20,12 @@ pub enum Sends {
     All(Option<Mono>),
     /// Only messages that its limits have granted: they grant no more before `opening`. Nothing at all from
     /// `end` on.
-    Granted { opening: Mono, end: Option<Mono> },
+    Granted {
+        /// When its limits are asked again: [`ASKED_AGAIN`](super::ASKED_AGAIN) after their answer at the latest.
+        opening: Mono,
+        /// From then on nothing is sent; `None`: without an end.
+        end: Option<Mono>,
+    },
     /// Nothing before this time.
     Nothing(Mono, Shut),
 }

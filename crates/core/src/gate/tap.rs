@@ -43,7 +43,9 @@ pub enum WhenDenied {
 /// What the tap does now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TapDecision {
+    /// How the tap stood before this decision.
     pub was: Tap,
+    /// How the tap stands now.
     pub is: Tap,
     /// Why the route itself is shut. `None`: its paced limit decided.
     pub shut: Option<Shut>,

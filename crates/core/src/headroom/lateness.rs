@@ -41,7 +41,8 @@ impl Lateness {
     }
 
     /// The lateness to allow in a window of this length: with a longer one, the headroom would cost more of the rate
-    /// than the slots that it saves. `None`: too few calls left.
+    /// than the slots that it saves. From 0.2 ms to 57 ms, in steps of a fifth. `None`: fewer than 20 calls; calls
+    /// count half after each 30 seconds.
     #[must_use]
     pub fn worth(&mut self, window: Duration, now: Mono) -> Option<Duration> {
         self.fade(now);

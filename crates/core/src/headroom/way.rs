@@ -52,9 +52,9 @@ pub fn unseen(answers: &Spread, window: Duration) -> Duration {
 /// What the last handshakes, or the last answers, say about the way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Spread {
-    /// There and back.
+    /// Of the time there and back.
     pub median: Duration,
-    /// By how much that varies.
+    /// From the shortest time to the longest. Of sixteen or more, the longest of all does not count.
     pub spread: Duration,
     /// So few handshakes that it may vary by much more.
     pub of_few: bool,
@@ -69,7 +69,7 @@ impl LatencySamples {
         }
     }
 
-    /// What is known of the way; `None`: too little.
+    /// What is known of the way; `None`: fewer than two handshakes in the last five minutes.
     #[must_use]
     pub fn spread(&self, now: Mono) -> Option<Spread> {
         let recent = self.seen.iter().filter(|(at, _)| now.since(*at) <= MEMORY);
@@ -96,8 +96,8 @@ impl Spread {
         self.spread * if self.of_few { 2 } else { 1 }
     }
 
-    /// The headroom to set, of which a quarter is for the way, in whole milliseconds. `None`: more than can
-    /// be recommended.
+    /// The headroom to set, of which a quarter is for the way, in whole milliseconds. `None`: more than 250 ms,
+    /// which cannot be recommended.
     #[must_use]
     pub fn headroom_needed(&self) -> Option<Duration> {
         let all = Duration::from_millis(micros(self.spread * 4).div_ceil(1_000));
@@ -108,9 +108,11 @@ impl Spread {
 /// A limit whose headroom allows for less than the way varies by.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TooThin<'a> {
+    /// The name of the limit, without `limits.`.
     pub limit: &'a str,
     /// What its headroom allows for.
     pub kept: Duration,
+    /// What the handshakes showed.
     pub seen: Spread,
 }
 

@@ -24,16 +24,27 @@ const DAYS: [(&str, &str); 7] = [
 /// Why a text names no opening hours. The message says what would be right.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum HoursError {
+    /// The list of ranges is empty.
     #[error("no range: it would never open; write one such as \"08:00-21:00\"")]
     NoRange,
+    /// The text has no `-`.
     #[error("`{0}` is no range of hours; write two times of day, such as \"08:00-21:00\"")]
     Range(String),
+    /// A side of a range is no time of day.
     #[error("`{time}` in `{range}` is no time of day; write 00:00 to 24:00, such as \"08:30\"")]
-    Time { range: String, time: String },
+    Time {
+        /// The whole range, as it is written.
+        range: String,
+        /// The side that is wrong, without blanks around it.
+        time: String,
+    },
+    /// The range starts at 24:00.
     #[error("`{0}` starts at the end of a day; write 00:00 for the start of the next")]
     StartsAtEnd(String),
+    /// Both times of the range are the same.
     #[error("`{0}` starts and ends at the same time; write \"00:00-24:00\" for the whole day")]
     Empty(String),
+    /// A word that is no day of the week; upper and lower case count the same.
     #[error("`{0}` is no day; write mon, tue, wed, thu, fri, sat or sun, or a range: \"mon-fri\"")]
     Day(String),
 }

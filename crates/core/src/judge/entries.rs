@@ -8,44 +8,65 @@ use super::{Meaning, Silence};
 /// `"connection"` and `"unreadable"`.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Lists<'a> {
+    /// The downstream took the message.
     pub accepted: &'a [String],
+    /// "Not now", for the message, a key of it, or all messages.
     pub throttled: &'a [String],
     /// "Not now" for the message alone.
     pub held: &'a [String],
+    /// The call failed, and may succeed later.
     pub transient: &'a [String],
+    /// The downstream will never take the message.
     pub permanent: &'a [String],
+    /// Texts in the body, which have precedence over the status.
     pub texts: Texts<'a>,
 }
 
-/// Texts in the body of an answer that mean something, whatever its status.
+/// Texts in the body of an answer that mean something, whatever its status. Blanks beside the signs of JSON do not
+/// count. If an answer contains texts of several lists, the first of throttled, held, transient, permanent and accepted
+/// counts.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Texts<'a> {
+    /// The downstream took the message. Counts only if the answer contains no other text.
     pub accepted: &'a [String],
+    /// "Not now", for the message, a key of it, or all messages.
     pub throttled: &'a [String],
+    /// "Not now" for the message alone.
     pub held: &'a [String],
+    /// The call failed, and may succeed later.
     pub transient: &'a [String],
+    /// The downstream will never take the message.
     pub permanent: &'a [String],
 }
 
 /// What is wrong with the lists.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ListError {
+    /// An entry that the protocol cannot read.
     #[error("`{entry}` in `{list}` is no status; {right}")]
     Unknown {
+        /// The name of the list.
         list: &'static str,
+        /// The entry, as it is written.
         entry: String,
+        /// What would be right ([`Listed::RIGHT`]).
         right: &'static str,
     },
+    /// An entry is in two lists. Twice in one list is no error.
     #[error("`{entry}` is in `{first}` and in `{second}`; it can mean only one thing")]
     Twice {
+        /// The entry, as the second list writes it.
         entry: String,
+        /// The name of the first list.
         first: &'static str,
+        /// The name of the second list.
         second: &'static str,
     },
     /// An empty text is in every answer.
     #[error("a text of an answer is empty; write what the answer contains")]
     EmptyText,
-    /// It would remove messages that no downstream ever received.
+    /// `accepted` has an entry of [`Listed::NEVER_ACCEPTED`]: it would remove messages that no downstream may ever have
+    /// received.
     #[error("`connection` cannot be in `accepted`: a call that was never made delivered nothing")]
     AcceptedUnsent,
 }
@@ -59,6 +80,7 @@ pub trait Listed: Copy + PartialEq + fmt::Debug {
     /// What must not be in `accepted`.
     const NEVER_ACCEPTED: &'static [Silence];
 
+    /// The status that an entry names. `None`: the text names none.
     fn read(text: &str) -> Option<Self>;
 }
 

@@ -33,8 +33,11 @@ const LINE_MAX: Duration = Duration::from_secs(366 * 24 * 3600);
 /// [`decide`] has the limit and the number of a cell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Charge<L, K> {
+    /// The limit, as this crate or module names it.
     pub limit: L,
+    /// The key of the limit. In [`decide`]: its place in `cells`, counted from 0.
     pub key: K,
+    /// Units that the message takes. More than 1 of a `once` limit never fits.
     pub cost: Cost,
 }
 
@@ -103,7 +106,7 @@ pub enum Decision {
     },
     /// Nothing was spent.
     Denied {
-        /// The charge with the longest wait (an index).
+        /// The charge with the longest wait (an index, counted from 0).
         by: usize,
         /// When the cost fits if nothing else is taken. [`Fit::Full`]: no time is known.
         fits: Fit,
@@ -111,18 +114,35 @@ pub enum Decision {
         until: StoreTime,
         /// What that charge waits for.
         lacks: Lacks,
+        /// What the limit of that charge has left for its key.
         room: Room,
     },
     /// It can never pass: it costs more than the limit `by` ever holds.
-    Never { by: usize, most: u64 },
+    Never {
+        /// The first such charge (an index).
+        by: usize,
+        /// The largest cost that the limit can hold, in units.
+        most: u64,
+    },
     /// It is not called, because of the `once` limit `by`.
-    NotCalled { by: usize, how: NotCalled },
+    NotCalled {
+        /// The charge of that limit (an index).
+        by: usize,
+        /// Whether a message of the key was accepted, or that is unknown.
+        how: NotCalled,
+    },
     /// The store has another version of the policy of the limit `by`. Nothing was decided.
-    Outdated { by: usize },
+    Outdated {
+        /// The first such charge (an index).
+        by: usize,
+    },
     /// The limit `by` grants nothing before `until`. Nothing was decided.
     Closed {
+        /// The charge whose limit stays closed for longest (an index).
         by: usize,
+        /// When that limit opens.
         until: StoreTime,
+        /// Why it grants nothing.
         why: ClosedReason,
     },
     /// It was not decided: it takes more slots than are still wanted, it comes after such a message, or one of its
@@ -130,7 +150,14 @@ pub enum Decision {
     NotAsked,
 }
 
-/// Decides a batch: grants candidates as long as they take no more than `wanted` slots together.
+/// Decides a batch: grants candidates as long as they take no more than `wanted` slots together. Returns a decision for
+/// each candidate, in their order.
+///
+/// A caller names at most [`BATCH_MAX`](crate::scheduler::BATCH_MAX) candidates. The key of a charge is a place in
+/// `cells`; charges with the same limit and key have the same cell.
+///
+/// # Panics
+/// When the key of a charge is no place in `cells`.
 pub fn decide(
     candidates: &[CellCandidate<'_>],
     cells: &mut [Cell],

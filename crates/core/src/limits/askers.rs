@@ -19,6 +19,7 @@ const MOST: usize = 1_000;
 /// When each replica asked last.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Askers {
+    /// By the name of the replica, on the store's clock. At most 1,000.
     pub seen: BTreeMap<String, StoreTime>,
 }
 

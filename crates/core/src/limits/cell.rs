@@ -15,19 +15,24 @@ use crate::time::StoreTime;
 /// A limit under the current policy, for one request.
 #[derive(Clone, Copy, Debug)]
 pub struct Limit<'a> {
+    /// The rule under the policy that the asker knows.
     pub rule: &'a Rule,
+    /// Whether the limit may be asked under this rule.
     pub access: LimitAccess,
 }
 
 /// Whether a limit may be asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LimitAccess {
+    /// The limit decides by its rule and the states of its keys.
     Open,
     /// The store has another version of its policy than the asker knows.
     Outdated,
     /// Nothing passes before this time.
     Closed {
+        /// When it opens, on the store's clock.
         until: StoreTime,
+        /// An operator paused it, or the store lost something, or may have lost something.
         why: ClosedReason,
     },
 }
@@ -35,12 +40,13 @@ pub enum LimitAccess {
 /// What the store has for a limit besides its current policy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PolicyState {
+    /// The version of the current policy; [`PolicyVersion::NONE`]: no replica has declared the limit.
     pub version: PolicyVersion,
-    /// An operator paused it until then.
+    /// An operator paused it until then; zero: it is not paused.
     pub paused_until: StoreTime,
-    /// An operator opened it then: earlier losses do not close it.
+    /// An operator opened it then: earlier losses do not close it. Zero: never.
     pub opened_at: StoreTime,
-    /// Its kind changed then, and the new kind cannot read what was taken before.
+    /// Its kind changed then, and the new kind cannot read what was taken before. Zero: never.
     pub remade_at: StoreTime,
 }
 
@@ -76,7 +82,9 @@ impl LimitAccess {
 /// What is known of one (limit, key) during a batch, and whether that has changed.
 #[derive(Clone, Debug, Default)]
 pub struct Cell {
+    /// What counts of the key. `None`: nothing does.
     pub state: Option<State>,
+    /// The store must write the state.
     pub changed: bool,
     /// A candidate did not fit, and no time is known at which it will: the others are not asked.
     pub full: bool,

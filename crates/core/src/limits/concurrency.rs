@@ -11,7 +11,7 @@ use super::{Fit, Kind, Room, RuleError, Ticket, remembered};
 use crate::headroom::Headroom;
 use crate::time::micros;
 
-/// The most units under way.
+/// The most units under way that a limit may allow: the state of a key has an entry for each call.
 pub const LIMIT_MAX: u64 = 10_000;
 
 /// The rule of a `concurrency` limit.
@@ -25,15 +25,18 @@ pub struct Concurrency {
 /// A call under way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CountedCall {
+    /// Names the call: no two calls of a key have the same.
     pub ticket: Ticket,
+    /// Units that the call holds until it ends: the cost of its message, from 1 to the limit.
     pub units: u64,
-    /// When it ends by itself.
+    /// When it ends by itself, in microseconds of the store's clock: a lease after its grant or its last renewal.
     pub ends: u64,
 }
 
 /// The state.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Calls {
+    /// In the order of their grants. Calls that have ended may be among them until the state is written again.
     pub calls: Vec<CountedCall>,
 }
 
@@ -79,7 +82,7 @@ impl Concurrency {
         Duration::from_micros(self.lease)
     }
 
-    /// Limit and lease, for the script.
+    /// Limit (in units) and lease (in microseconds), for the script.
     #[must_use]
     pub const fn numbers(&self) -> [u64; 2] {
         [self.limit, self.lease]
@@ -96,7 +99,7 @@ impl Concurrency {
         })
     }
 
-    /// Gives a call another lease from `now`, if it is still under way.
+    /// Gives a call another lease from `now`, in microseconds; `None`: it is not under way.
     #[must_use]
     pub fn renew(&self, calls: &Calls, ticket: Ticket, now: u64) -> Option<Calls> {
         let mut calls: Vec<CountedCall> = self.under_way(Some(calls), now).collect();
@@ -105,7 +108,7 @@ impl Concurrency {
         Some(Calls { calls })
     }
 
-    /// Ends a call, if it is still under way.
+    /// Ends a call; `None`: it is not under way.
     #[must_use]
     pub fn release(&self, calls: &Calls, ticket: Ticket, now: u64) -> Option<Calls> {
         let before: Vec<CountedCall> = self.under_way(Some(calls), now).collect();

@@ -57,11 +57,12 @@ enum Frame {
 /// The state: the window of the last grant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Windows {
-    /// When the window began, in microseconds; only windows of the first call need it.
+    /// When the window began, in microseconds of the store's clock; only windows of the first call need it.
     pub start: u64,
-    /// When the last unit of it was taken.
+    /// When the last unit of it was taken, in microseconds of the store's clock. Windows of the clock count `used`
+    /// while this lies in the current one.
     pub last: u64,
-    /// Units taken of it.
+    /// Units taken of it. Zero: all were returned, or none was taken.
     pub used: u64,
 }
 

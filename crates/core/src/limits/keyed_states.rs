@@ -40,7 +40,7 @@ impl<N> Default for KeyedStates<N> {
 }
 
 impl<N: Clone + Eq + Hash> KeyedStates<N> {
-    /// Decides a batch (`admission::decide`) for `asker`.
+    /// Decides a batch (`admission::decide`) for `asker`, the number of a replica. `wanted`: grants, in slots.
     pub fn admit(
         &mut self,
         asker: u32,
@@ -71,13 +71,13 @@ impl<N: Clone + Eq + Hash> KeyedStates<N> {
         decisions
     }
 
-    /// What counts of a key at `now`.
+    /// What counts of a key at `now`; `None`: nothing does.
     #[must_use]
     pub fn state(&self, name: &N, rule: &Rule, now: StoreTime) -> Option<State> {
         self.cell(name, rule, now).state
     }
 
-    /// Takes back units that were granted and not used (`cell::refund`).
+    /// Takes back units that were granted and not used (`cell::refund`); `false`: they stay spent.
     pub fn refund(
         &mut self,
         name: &N,
@@ -91,7 +91,8 @@ impl<N: Clone + Eq + Hash> KeyedStates<N> {
         })
     }
 
-    /// The downstream says that so many units are left of a key for so long (`cell::tighten`).
+    /// The downstream says that so many units are left of a key for so long (`cell::tighten`). `false`: the asker knows
+    /// another policy than the store, and nothing was done.
     pub fn tighten(
         &mut self,
         name: &N,
@@ -105,21 +106,23 @@ impl<N: Clone + Eq + Hash> KeyedStates<N> {
         })
     }
 
-    /// A call of a key used so many units more than its message took (`limits::charge`).
+    /// A call of a key used so many units more than its message took (`limits::add_debt`). `false`: as for
+    /// [`Self::tighten`].
     pub fn add_debt(&mut self, name: &N, limit: &Limit<'_>, units: u64, now: StoreTime) -> bool {
         self.with(name, limit.rule, now, |cell| {
             super::add_debt(limit, cell, units, now)
         })
     }
 
-    /// What a key owes, and what the downstream said of it, is forgiven (`limits::forgive`).
+    /// What a key owes, and what the downstream said of it, is forgiven (`limits::forgive`). `false`: as for
+    /// [`Self::tighten`].
     pub fn forgive(&mut self, name: &N, limit: &Limit<'_>, now: StoreTime) -> bool {
         self.with(name, limit.rule, now, |cell| {
             super::forgive(limit, cell, now)
         })
     }
 
-    /// Gives a call another lease; `false`: it has ended.
+    /// Gives a call or a claim another lease; `false`: it has ended, or the kind has no leases.
     pub fn renew(&mut self, name: &N, rule: &Rule, ticket: Ticket, now: StoreTime) -> bool {
         self.change(name, rule, now, |taken| {
             Some((rule.renew(taken?, ticket, now)?, ()))
@@ -127,8 +130,8 @@ impl<N: Clone + Eq + Hash> KeyedStates<N> {
         .is_some()
     }
 
-    /// Ends a call. Returns the replicas that waited for that, as many as units came free, each with its
-    /// share of them. They no longer wait until they ask again.
+    /// Ends a call or a claim. Returns the replicas that waited for that, as many as units came free, each with its
+    /// share of them; none if the call had ended before. They no longer wait until they ask again.
     pub fn release(
         &mut self,
         name: &N,

@@ -50,13 +50,19 @@ pub enum OnceState {
     Free,
     /// A message holds the key.
     Held {
+        /// The ticket of the question that was granted.
         ticket: Ticket,
+        /// When it was granted, in microseconds of the store's clock. A renewal does not change it.
         since: u64,
-        /// When its lease ends. After that it is unknown whether the message was accepted.
+        /// When its lease ends, in microseconds of the store's clock. After that it is unknown whether the message was
+        /// accepted.
         ends: u64,
     },
     /// A message was accepted. Free from `until` on.
-    Done { until: u64 },
+    Done {
+        /// In microseconds of the store's clock: a `ttl` after the store was told that the message was accepted.
+        until: u64,
+    },
 }
 
 /// Why a message is not called.
@@ -105,8 +111,8 @@ impl Once {
         self.on_unknown
     }
 
-    /// How long a key is done, how long a claim counts, and 1 if an unknown message is a dead letter: for the
-    /// script.
+    /// How long a key is done and how long a claim counts, in microseconds, and 1 if an unknown message is a dead
+    /// letter: for the script.
     #[must_use]
     pub const fn numbers(&self) -> [u64; 3] {
         [self.ttl, self.lease, self.keeps_unknown() as u64]
@@ -125,7 +131,8 @@ impl Once {
         }
     }
 
-    /// Gives a claim another lease from `now`, if it still counts.
+    /// Gives a claim another lease from `now`, in microseconds; `None`: the key has no claim of this ticket, or the
+    /// lease of the claim has ended.
     #[must_use]
     pub fn renew(&self, claim: &OnceState, ticket: Ticket, now: u64) -> Option<OnceState> {
         match *claim {
@@ -142,7 +149,7 @@ impl Once {
         }
     }
 
-    /// Ends a claim without an accepted call.
+    /// Ends a claim without an accepted call, even if its lease has ended; `None`: the key has no claim of this ticket.
     #[must_use]
     pub fn release(claim: &OnceState, ticket: Ticket) -> Option<OnceState> {
         match *claim {
@@ -151,7 +158,7 @@ impl Once {
         }
     }
 
-    /// A message was accepted, whatever was known before.
+    /// A message was accepted at `now`, in microseconds, whatever was known before.
     #[must_use]
     pub const fn done(&self, now: u64) -> OnceState {
         OnceState::Done {
@@ -160,7 +167,8 @@ impl Once {
     }
 
     /// The state of the key once its message has released an earlier claim. The message asks under `ticket`,
-    /// and last became a dead letter at `died` (zero: never).
+    /// and last became a dead letter at `died`, in microseconds of the store's clock (zero: never). `None`: there is no
+    /// such claim.
     #[must_use]
     pub fn let_go(claim: &OnceState, ticket: Ticket, died: u64, now: u64) -> Option<OnceState> {
         let OnceState::Held {

@@ -16,31 +16,47 @@ use crate::time::StoreTime;
 /// The rule of a limit, in the integers that decisions work with.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Rule {
+    /// Emission intervals with a burst.
     Gcra(Gcra),
+    /// A bucket that is refilled continuously or in steps.
     TokenBucket(TokenBucket),
+    /// A number of units in each window.
     FixedWindow(FixedWindow),
+    /// A number of units in any window.
     SlidingLog(SlidingLog),
+    /// Calls under way.
     Concurrency(Concurrency),
+    /// Messages that are called once.
     Once(Once),
 }
 
 /// What was taken of a limit for one key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Taken {
+    /// Units that are not emitted yet.
     Gcra(Debt),
+    /// Tokens that are left.
     TokenBucket(Tokens),
+    /// Units of the window of the last grant.
     FixedWindow(Windows),
+    /// The times at which units were taken.
     SlidingLog(Log),
+    /// The calls under way.
     Concurrency(Calls),
+    /// The claim, or that a message was accepted.
     Once(OnceState),
 }
 
 /// All that is known of one (limit, key).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct State {
+    /// What was granted.
     pub taken: Taken,
+    /// When the next message that is sent away should come back.
     pub line: Line,
+    /// How much the downstream says is left.
     pub left: Left,
+    /// Units that calls used beyond their costs, and that the limit had no room for.
     pub owed: Owed,
 }
 
@@ -48,9 +64,9 @@ pub struct State {
 /// while it is ahead of now.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Line {
-    /// In microseconds.
+    /// In microseconds of the store's clock.
     pub at: u64,
-    /// How far apart its units are. It does not count under a rule with another spacing: after a
+    /// How far apart its units are, in microseconds. It does not count under a rule with another spacing: after a
     /// rate was raised a hundredfold, no message should wait behind a line of days.
     pub spacing: u64,
 }
@@ -59,8 +75,10 @@ pub struct Line {
 /// are subtracted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Left {
+    /// Units of the limit, without the costs that were granted since.
     pub units: u64,
-    /// In microseconds. It counts only while it is after now.
+    /// In microseconds of the store's clock. It counts only while it is after now, and not further ahead than
+    /// [`Left::MAX`].
     pub until: u64,
 }
 

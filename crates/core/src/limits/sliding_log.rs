@@ -11,7 +11,7 @@ use crate::headroom::Headroom;
 use crate::rate::Rate;
 use crate::time::micros;
 
-/// The longest log.
+/// The most units of a `sliding_log` limit. Each entry has one unit at least, so no log has more entries that count.
 pub const LIMIT_MAX: u64 = 10_000;
 
 /// The rule of a `sliding_log` limit.
@@ -25,6 +25,7 @@ pub struct SlidingLog {
 /// The state: times and units, oldest first.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Log {
+    /// When units were taken, in microseconds of the store's clock, and how many: at least 1. Times may be equal.
     pub entries: Vec<(u64, u64)>,
 }
 
@@ -32,7 +33,8 @@ impl SlidingLog {
     /// `rate` in any window.
     ///
     /// # Errors
-    /// When more than [`LIMIT_MAX`] units would have to be remembered, or units for years.
+    /// When the rate has more than [`LIMIT_MAX`] units, or its window and the headroom together are longer
+    /// than two years.
     pub fn new(rate: Rate, headroom: impl Into<Headroom>) -> Result<Self, RuleError> {
         let headroom = headroom.into();
         let limit = u64::from(rate.units().get());
@@ -58,7 +60,7 @@ impl SlidingLog {
         self.limit
     }
 
-    /// Limit and period, for the script.
+    /// Limit (in units) and period (in microseconds), for the script.
     #[must_use]
     pub const fn numbers(&self) -> [u64; 2] {
         [self.limit, self.period]

@@ -21,9 +21,11 @@ const FINE: Duration = Duration::from_millis(1);
 /// The beginning of every answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AnswerHead {
+    /// The store's time when it decided.
     pub now: StoreTime,
-    /// The generation, and the grants in it.
+    /// The number of the generation that the question fell into.
     pub number: u64,
+    /// Grants that the store has written so far ([`Generation::writes`](super::generation::Generation::writes)).
     pub writes: u64,
 }
 

@@ -31,6 +31,7 @@ pub enum Refill {
 /// How full the bucket of a new key is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Start {
+    /// A new key has all tokens at once.
     Full,
     /// Filled from the first time that the key is asked for.
     Empty,
@@ -39,14 +40,20 @@ pub enum Start {
 /// The numbers of a bucket, as an operator writes them.
 #[derive(Clone, Copy, Debug)]
 pub struct Bucket {
+    /// Tokens in a full bucket. Capacity, borrow and 1 together, times interval and headroom in microseconds, are at
+    /// most 2^52.
     pub capacity: NonZeroU32,
     /// Tokens per interval.
     pub amount: NonZeroU32,
+    /// In which `amount` tokens come, without the headroom. Not zero.
     pub interval: Duration,
+    /// Whether tokens come one at a time or all at the end of an interval.
     pub refill: Refill,
+    /// Whether a new key begins with a full bucket.
     pub start: Start,
     /// How far below zero the tokens may go; the next message waits until they are back.
     pub borrow: u32,
+    /// How late calls may arrive: all of it is added to the interval.
     pub headroom: Headroom,
 }
 
@@ -65,10 +72,12 @@ pub struct TokenBucket {
 /// The state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tokens {
+    /// Tokens at `last`: from `-borrow` to the capacity of the rule that wrote them.
     pub tokens: i64,
-    /// When they were counted; for a stepped refill, when the last step was.
+    /// When they were counted, in microseconds of the store's clock; for a stepped refill, when the last step was.
     pub last: u64,
-    /// The part of the next token that has come, in parts of the period.
+    /// The part of the next token that has come, in parts of the period (interval and headroom in microseconds), below
+    /// the period. Zero for a stepped refill.
     pub rem: u64,
 }
 
@@ -76,8 +85,8 @@ impl TokenBucket {
     /// The rule of `bucket`.
     ///
     /// # Errors
-    /// When the interval is zero, the numbers are too large to be exact, or an empty bucket would
-    /// take years to fill.
+    /// When the interval is zero, the numbers are too large to be exact, or a bucket from which all was borrowed would
+    /// take more than two years to fill.
     pub fn new(bucket: Bucket) -> Result<Self, RuleError> {
         if bucket.interval.is_zero() {
             return Err(RuleError::Zero("interval"));
@@ -98,7 +107,7 @@ impl TokenBucket {
         Ok(rule)
     }
 
-    /// Capacity, amount, period, refill, start and borrow, for the script.
+    /// Capacity, amount, period (in microseconds), refill (1: stepped), start (1: empty) and borrow, for the script.
     #[must_use]
     pub const fn numbers(&self) -> [u64; 6] {
         [

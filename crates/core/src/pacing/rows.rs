@@ -11,7 +11,9 @@ use crate::time::Mono;
 /// Which of the limit's rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Row {
+    /// For all messages.
     Main,
+    /// For urgent messages alone.
     Reserve,
 }
 

@@ -11,6 +11,7 @@ use crate::time::StoreTime;
 pub struct Replacement<'a> {
     /// The version of the other one; [`PolicyVersion::NONE`]: there was none.
     pub over: PolicyVersion,
+    /// The policy after the update. The store writes the times of [`Replacement::times`] into it.
     pub policy: &'a LimitPolicy,
     /// When it was decided. The store replaces the other one later, and all that it grants until then is granted under
     /// that one. So the times of this update are those of the store's call.
@@ -29,8 +30,11 @@ pub enum Stamp {
 /// The times of a policy that replaces another one.
 #[derive(Clone, Copy, Debug)]
 pub struct ReplacementTimes {
+    /// The new version.
     pub version: Stamp,
+    /// The version that brought the current policy ([`LimitPolicy::changed`]).
     pub changed: Stamp,
+    /// When the kind of the limit last changed ([`LimitPolicy::remade_at`]); zero: never.
     pub remade_at: Stamp,
     /// Zero: it is not paused.
     pub paused_until: Stamp,

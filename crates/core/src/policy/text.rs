@@ -37,7 +37,7 @@ pub fn keeping_end(text: String, before: &str) -> String {
     }
 }
 
-/// The text of a policy that ends at `until`.
+/// The text of a policy that ends at `until`: with the word `until=` and microseconds of the store's clock behind it.
 #[must_use]
 pub fn ending(text: &str, until: StoreTime) -> String {
     format!("{text}{UNTIL}{}", until.as_micros())

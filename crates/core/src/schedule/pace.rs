@@ -236,7 +236,7 @@ pub struct Turn {
     pub at: StoreTime,
     /// The units that are kept for it while others wait behind it.
     pub share: u64,
-    /// How far the line had slipped when the turn was given ([`super::Schedule::slip`]).
+    /// How far the line had slipped when the turn was given, in microseconds ([`super::Schedule::slip`]).
     pub slip: u64,
 }
 
@@ -247,12 +247,14 @@ pub enum ClockView {
     Young,
     /// Its mapping has held for [`Pace::distrust`] within this generation.
     Steady {
+        /// The generation of the last answer.
         generation: u64,
         /// The store's time as it predicts it for the moment of sending.
         predicted: StoreTime,
     },
     /// It saw the clock step. If no other replica has reported that before, the row starts again.
     Stepped {
+        /// The generation in which it saw that.
         generation: u64,
         /// As the mapping from before the step predicts it.
         predicted: StoreTime,
@@ -270,8 +272,10 @@ pub struct Ask {
     pub sums: Vec<u64>,
     /// The turn that the last answer gave, if it was not used yet.
     pub turn: Option<Turn>,
+    /// Whether it can trust its mapping of the store's clock.
     pub clock_view: ClockView,
-    /// How long the answer may travel: the first slot is not before now plus this.
+    /// How long the answer may travel: the first slot is not before now plus this, or plus half the horizon if that is
+    /// less.
     pub lead: Duration,
 }
 
@@ -336,14 +340,14 @@ impl ClockView {
 pub struct Grant {
     /// The first slot.
     pub first: StoreTime,
-    /// The remainder at the first slot.
+    /// The remainder at the first slot ([`super::Schedule::rem`]).
     pub rem: u64,
     /// How many slots.
     pub count: NonZeroU32,
 }
 
 impl Grant {
-    /// Slot `index` of the run (which may lie past its end: then it is where the next run starts).
+    /// Slot `index` of the run, counted from 0 (it may lie past its end: then it is where the next run starts).
     #[must_use]
     pub const fn slot(&self, pace: &Pace, index: u64) -> StoreTime {
         StoreTime::from_micros(
@@ -363,8 +367,9 @@ pub struct LeaseAnswer {
     pub grant: Option<Grant>,
     /// When to ask again, if more was wanted than granted.
     pub turn: Option<Turn>,
-    /// The downstream's freeze of the limit, and the pause of an operator, end then, if that lies ahead.
+    /// The freeze that the downstream asked for ends then. `None`: the limit is not frozen at `now`.
     pub frozen_until: Option<StoreTime>,
+    /// The pause of an operator ends then. `None`: the limit is not paused at `now`.
     pub paused_until: Option<StoreTime>,
     /// The row was started behind its guard by this call: state was missing, written under
     /// another process, or the clock stepped.

@@ -33,6 +33,7 @@ pub(super) enum Due<T> {
 /// A message of a question, and what the store must know of it besides its charges.
 #[derive(Clone, Debug)]
 pub struct AskedMessage<T> {
+    /// The message, which comes back with the answer.
     pub item: T,
     /// It was denied before: the answer is the time when it fits, and it moves no line.
     pub was_denied: bool,

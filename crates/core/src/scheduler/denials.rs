@@ -44,9 +44,9 @@ pub(super) struct Denial {
 /// Why a message is sent away, and for how long.
 #[derive(Clone, Copy, Debug)]
 pub struct Departure {
-    /// The charge that holds it up longest (an index).
+    /// The place of the limit that holds it up longest in [`Queued::keys`], counted from 0.
     pub by: usize,
-    /// The time that the limit named to come back; `decided` if it named none.
+    /// The time that the limit named to come back, on the store's clock; `decided` if it named none or an earlier one.
     pub until: StoreTime,
     /// What the limit has left. `None`: it is known to be full, and was not asked.
     pub room: Option<Room>,

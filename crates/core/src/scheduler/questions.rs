@@ -70,6 +70,7 @@ pub struct QuestionResult {
 /// A question that was sent.
 #[derive(Clone, Copy, Debug)]
 pub struct SentQuestion {
+    /// When it left.
     pub at: Mono,
     /// How many grants it wants, in slots.
     pub wanted: u64,
@@ -227,7 +228,7 @@ impl Questions {
         permit_needs(self.slow_trip())
     }
 
-    /// A slow round trip; zero before the first.
+    /// A slow round trip: the mean and four times the deviation. Zero before the first.
     #[must_use]
     pub fn slow_trip(&self) -> Duration {
         self.trip + self.varies * SLOW
@@ -245,7 +246,7 @@ impl Questions {
         self.wanted
     }
 
-    /// How many candidates to name so that as many messages are granted as are wanted.
+    /// How many candidates to name so that as many messages are granted as are wanted; [`BATCH_MAX`] at most.
     #[must_use]
     pub fn candidates(&self, wanted: u64) -> usize {
         let wanted = usize::try_from(wanted).unwrap_or(BATCH_MAX);

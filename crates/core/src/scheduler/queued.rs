@@ -155,7 +155,9 @@ impl Default for HoldRules {
 /// The sum of messages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sum {
+    /// How many there are.
     pub messages: usize,
+    /// Units that they take from the paced limit.
     pub units: u64,
     /// Units of urgent messages, which are in `units`, too.
     pub urgent: u64,

@@ -16,6 +16,7 @@ use crate::time::{ClockMap, Mono};
 pub enum Needs {
     /// No keyed limit counts it.
     Slot,
+    /// At least one keyed limit counts it, so it needs a permit, too.
     SlotAndPermit,
 }
 

@@ -31,14 +31,18 @@ pub enum Reading {
 /// In which direction the store's clock stepped; the worse one is the greater.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Direction {
+    /// The clock shows less than it should.
     Back,
+    /// The clock shows more than it should.
     Forward,
 }
 
 /// A step of the store's clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClockStep {
+    /// Whether the clock went back or forward.
     pub direction: Direction,
+    /// By how much, judged when the answer came: wrong by up to a round trip and the error of the mapping.
     pub by: Duration,
 }
 
@@ -124,7 +128,7 @@ impl ClockMap {
     }
 
     /// As [`ClockMap::learn`], but after a step the mapping starts again: times by the old one would be wrong
-    /// by the step. Returns the step.
+    /// by the step. Returns the step; `None`: the answer fits the mapping, or is the first.
     pub fn follow(
         &mut self,
         sent: Mono,
@@ -151,7 +155,7 @@ impl ClockMap {
         })
     }
 
-    /// Whether there is a mapping at all.
+    /// Whether there is a mapping at all: there is none before the first answer.
     #[must_use]
     pub const fn is_known(&self) -> bool {
         self.known.is_some()
@@ -177,13 +181,13 @@ impl ClockMap {
         self.known.map_or(0, |known| known.readings)
     }
 
-    /// When the mapping was last checked against the store.
+    /// When the mapping was last checked against the store; `None`: no answer yet.
     #[must_use]
     pub fn checked_at(&self) -> Option<Mono> {
         self.known.map(|known| known.at)
     }
 
-    /// The store's time at a local time.
+    /// The store's time at a local time; `None`: no answer yet.
     #[must_use]
     pub fn to_store(&self, at: Mono) -> Option<StoreTime> {
         let offset = self.known?.middle();
@@ -191,7 +195,7 @@ impl ClockMap {
         Some(StoreTime::from_micros(micros.unsigned_abs()))
     }
 
-    /// The local time at a time of the store; zero for what lies before the local clock's zero.
+    /// The local time at a time of the store; zero for what lies before the local clock's zero. `None`: no answer yet.
     #[must_use]
     pub fn to_mono(&self, at: StoreTime) -> Option<Mono> {
         let offset = self.known?.middle();
@@ -199,7 +203,7 @@ impl ClockMap {
         Some(Mono::from_micros(micros.unsigned_abs()))
     }
 
-    /// The most that the mapping can be wrong at `now`, in either direction.
+    /// The most that the mapping can be wrong at `now`, in either direction; `None`: no answer yet.
     #[must_use]
     pub fn error(&self, now: Mono) -> Option<Duration> {
         let (low, high) = self.known?.bounds(now);
