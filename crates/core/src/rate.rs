@@ -178,27 +178,33 @@ pub enum DurationError {
     Negative,
 }
 
-/// Reads `"250ms"`, `"10s"`, `"1h30m"`, `"2d"`; a bare number is refused.
+/// Reads `"250ms"`, `"10s"`, `"1h30m"`, `"2d"`, `"1d12h"`: whatever [`Span`] writes; a bare number is refused.
 ///
-/// Whole days stand alone, up to 2^32 - 1 of 24 hours each: `"1d12h"` is refused, although [`Span`] writes that. Other
-/// lengths are numbers with their units, each unit once, from hours (`h`, `m`, `s`, `ms`, `us`) down to `ns`, up to
-/// 2^63 - 1 seconds. The last number may have a fraction (`"1.5h"`). The words for units that `jiff` knows are read,
-/// too, except those that end in `d` (`"1 second"`), and so is `"1:30:00"`. Weeks and longer units are not.
+/// Whole days come first, up to 2^32 - 1 of 24 hours each. Then come numbers with their units, each unit once, from
+/// hours (`h`, `m`, `s`, `ms`, `us`) down to `ns`, up to 2^63 - 1 seconds. The last number may have a fraction
+/// (`"1.5h"`). The words for these units that `jiff` knows (`"1 second"`) are read, too, and so is `"1:30:00"`. Weeks
+/// and longer units are not, and neither is the form of ISO 8601 (`"PT5S"`).
 ///
 /// # Errors
 /// [`DurationError::Negative`] below zero, such as `"-5s"` and `"5s ago"`; [`DurationError::Shape`] for any other text.
 pub fn parse_duration(text: &str) -> Result<Duration, DurationError> {
     let trimmed = text.trim();
     // Days are not fixed-length in a calendar, so jiff leaves them out; here a day is 24 hours.
-    if let Some(days) = trimmed.strip_suffix('d') {
-        let days: u32 = days.trim().parse().map_err(|_| DurationError::Shape)?;
-        return Ok(Duration::from_secs(u64::from(days) * 24 * 3600));
+    let days = trimmed
+        .split_once('d')
+        .and_then(|(days, rest)| Some((days.trim().parse::<u32>().ok()?, rest)));
+    let (days, rest) = days.map_or((0, trimmed), |(days, rest)| (days, rest.trim()));
+    let days = Duration::from_secs(u64::from(days) * 24 * 3600);
+    if rest.is_empty() && !trimmed.is_empty() {
+        return Ok(days);
     }
-    if trimmed.starts_with('P') || trimmed.parse::<f64>().is_ok() {
+    let is_iso = rest.trim_start_matches(['+', '-']).starts_with(['P', 'p']);
+    if is_iso || rest.parse::<f64>().is_ok() {
         return Err(DurationError::Shape);
     }
-    let signed: jiff::SignedDuration = trimmed.parse().map_err(|_| DurationError::Shape)?;
-    Duration::try_from(signed).map_err(|_| DurationError::Negative)
+    let signed: jiff::SignedDuration = rest.parse().map_err(|_| DurationError::Shape)?;
+    let rest = Duration::try_from(signed).map_err(|_| DurationError::Negative)?;
+    days.checked_add(rest).ok_or(DurationError::Shape)
 }
 
 /// Writes a duration the way an operator would: `5ms`, `1s`, `1h30m`, `2d`.
@@ -241,6 +247,8 @@ impl fmt::Display for Span {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::{prop_assert_eq, proptest};
+
     use super::*;
 
     #[test]
@@ -340,12 +348,44 @@ mod tests {
 
     #[test]
     fn durations_need_a_unit_and_print_back() {
-        for text in ["5ms", "1s", "1h30m", "2d", "250us", "1m5s"] {
+        for text in ["5ms", "1s", "1h30m", "2d", "250us", "1m5s", "1d12h"] {
             let span = parse_duration(text).expect(text);
             assert_eq!(Span(span).to_string(), text);
         }
-        for text in ["5", "", "s", "ten seconds ago", "-5s", "PT5S"] {
+        let half = Duration::from_millis(500);
+        for (text, length) in [
+            ("36h", 36 * 3600 * 2),
+            ("1 d 12 h", 36 * 3600 * 2),
+            ("1 second", 2),
+            ("1.5s", 3),
+        ] {
+            assert_eq!(parse_duration(text), Ok(half * length), "{text}");
+        }
+        for text in [
+            "5",
+            "",
+            "s",
+            "d",
+            "ten seconds ago",
+            "-5s",
+            "-1d",
+            "1d-5s",
+            "1d5",
+            "2days",
+            "1.5d",
+            "PT5S",
+            "+pt5s",
+        ] {
             assert!(parse_duration(text).is_err(), "{text}");
+        }
+    }
+
+    proptest! {
+        /// The texts of policies go through the store and come back.
+        #[test]
+        fn every_length_that_is_written_is_read_again(micros in 0..=(1_u64 << 53)) {
+            let length = Duration::from_micros(micros);
+            prop_assert_eq!(parse_duration(&Span(length).to_string()), Ok(length));
         }
     }
 }

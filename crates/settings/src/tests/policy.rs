@@ -35,6 +35,8 @@ fn every_kind_comes_back_from_its_own_policy() {
     for text in [
         "kind = \"paced\"\nrate = \"400/1s\"\nheadroom = \"7ms\"",
         "kind = \"gcra\"\nrate = \"5/1h\"\nburst = 3",
+        "kind = \"paced\"\nrate = \"100000/36h\"",
+        "kind = \"once\"\nttl = \"36h\"\nlease = \"45s\"",
         "kind = \"token_bucket\"\ncapacity = 9\nrefill = 2\ninterval = \"90s\"\nborrow = 4",
         "kind = \"fixed_window\"\nrate = \"1000/month\"",
         "kind = \"fixed_window\"\nrate = \"10/1d\"",
@@ -55,7 +57,7 @@ fn every_kind_comes_back_from_its_own_policy() {
         for pair in text.lines() {
             let word = pair.replace(" = ", "=").replace('"', "");
             // One duration, two ways to write it.
-            let word = word.replace("90s", "1m30s");
+            let word = word.replace("90s", "1m30s").replace("36h", "1d12h");
             assert!(line.split(' ').any(|known| known == word), "{word}: {line}");
         }
         assert_eq!(limit.with_policy(&line).unwrap().policy_line(), line);
