@@ -76,17 +76,22 @@ const LOOK: Duration = Duration::from_millis(10);
 pub struct CallersOptions {
     /// The name under which they are shown.
     pub route: Arc<str>,
+    /// All limits that a request takes from.
     pub limits: Vec<AskedLimit>,
+    /// Those of them that are not paced, for `?mode=check`.
     pub keyed: KeyedLimits,
     /// Whether the store of the limits can be reached.
     pub store: watch::Receiver<Link>,
+    /// The longest `wait` that a request may ask for. A longer one is wrong (400).
     pub max_wait: Duration,
-    /// At least 1.
+    /// So many requests may wait at a time; one more is refused at once (503). 0 counts as 1.
     pub max_waiting: u16,
+    /// How long after its permit the call of a caller may reach the downstream.
     pub use_within: Duration,
     /// How long a permit counts that its caller does not end. `None`: no limit counts it after its turn.
     pub counts: Option<Duration>,
-    /// `None`: the permissions of the socket protect it.
+    /// What requests carry (RFC 6750, section 2.1). `None`: the permissions of the socket protect it; at an address,
+    /// the `Host` of a request must be an address or `localhost`.
     pub token: Option<Secret>,
     /// `None`: without TLS.
     pub identity: Option<Arc<Identity>>,
@@ -97,7 +102,9 @@ pub struct CallersOptions {
 /// The two ports of one listener.
 #[derive(Debug)]
 pub struct Callers {
+    /// Delivers requests, and answers those that are settled without a turn.
     pub subscription: Arc<Subscription>,
+    /// Answers a request when its turn has come.
     pub downstream: Arc<dyn Downstream>,
 }
 

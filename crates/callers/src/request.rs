@@ -30,6 +30,7 @@ const NO_TENANT: &str = "-";
 /// A limit, as far as requests name it.
 #[derive(Clone, Debug)]
 pub struct AskedLimit {
+    /// As in the configuration. Requests name it below `keys` and `cost`.
     pub name: String,
     /// Whether a request names a key of it.
     pub key: NamesKey,
@@ -42,10 +43,11 @@ pub struct AskedLimit {
 /// Whether requests name a key of a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NamesKey {
-    /// The limit counts all together.
+    /// The limit counts all together. A request that names a key of it is wrong (400).
     Never,
+    /// Every request names one: a text of 1 to 1024 bytes, or a whole number. Without it a request is wrong (400).
     Always,
-    /// Or `null`: the limit does not count it.
+    /// Every request names one, or `null`: the limit does not count the request then.
     OrNull,
 }
 

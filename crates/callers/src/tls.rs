@@ -29,10 +29,18 @@ const AGAIN: Duration = Duration::from_secs(1);
 /// Why the certificate cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum IdentityError {
+    /// The file of the certificate cannot be read, or a certificate in it is no PEM.
     #[error("`{}` cannot be read: {why}", path.display())]
-    File { path: PathBuf, why: String },
+    File {
+        /// The file.
+        path: PathBuf,
+        /// The error of the system or of the parser.
+        why: String,
+    },
+    /// There is no private key in PEM, or only an encrypted one.
     #[error("the key cannot be read: {0}")]
     Key(String),
+    /// The two do not belong together, the file has no certificate, or TLS cannot use one of them.
     #[error("the certificate and the key do not fit each other: {0}")]
     Pair(String),
 }

@@ -12,6 +12,8 @@
 //!
 //! **May know**: `core` (its values). No I/O, no clock. Known by `http`, and by `settings` and `template` below it.
 
+#![warn(missing_docs)]
+
 mod moment;
 mod number;
 pub mod pairs;

@@ -59,7 +59,7 @@ impl Moment {
     }
 }
 
-/// A date of HTTP, as in `Date`.
+/// A date of HTTP, as in `Date` (RFC 9110, section 5.6.7). `None`: it is no such date.
 #[must_use]
 pub fn date(text: &str) -> Option<SystemTime> {
     httpdate::parse_http_date(text.trim()).ok()

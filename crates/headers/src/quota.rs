@@ -45,7 +45,8 @@ pub fn read<'a>(
     }
 }
 
-/// Whole units, rounded down. Less than zero is zero. Parameters behind them (`76;w=21600`) do not count.
+/// Whole units, rounded down. Less than zero is zero. Parameters behind them (`76;w=21600`) do not count. `None`: it is
+/// no number.
 #[must_use]
 pub fn remaining(text: &str) -> Option<u64> {
     let text = text.split(';').next().unwrap_or_default().trim();
@@ -58,7 +59,7 @@ pub fn remaining(text: &str) -> Option<u64> {
     })
 }
 
-/// How long until a reset, in any form of `moment`. One in the past is now.
+/// How long until a reset, in any form of `moment`. One in the past is now. `None`: it is in none of the forms.
 #[must_use]
 pub fn reset(text: &str, now: SystemTime) -> Option<Duration> {
     Moment::read(text).map(|at| at.since(now))

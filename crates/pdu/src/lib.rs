@@ -21,6 +21,8 @@
 //! id of more than 64 octets, an address of more than 20, or a body where none is due leaves the stream in the middle
 //! of a PDU. Nothing behind that can be read, so each message under way would be called again. It adds nine crates.
 
+#![warn(missing_docs)]
+
 mod message;
 mod pdu;
 mod receipt;

@@ -9,12 +9,19 @@ const UDHI: u8 = 0x40;
 
 /// Tags of optional parameters (section 5.3.2).
 pub mod tag {
+    /// `message_payload`: a text that stands here instead of in its field, up to 65535 octets.
     pub const MESSAGE_PAYLOAD: u16 = 0x0424;
+    /// `receipted_message_id`, in a receipt: the id that the centre gave the message; a text.
     pub const RECEIPTED_MESSAGE_ID: u16 = 0x001e;
+    /// `message_state`, in a receipt: one octet, a state of section 5.2.28.
     pub const MESSAGE_STATE: u16 = 0x0427;
+    /// `network_error_code`: one octet for the kind of network, two for the error.
     pub const NETWORK_ERROR_CODE: u16 = 0x0423;
+    /// `sar_msg_ref_num`: two octets, the same in all segments of a message.
     pub const SAR_MSG_REF_NUM: u16 = 0x020c;
+    /// `sar_total_segments`: one octet, how many segments the message has.
     pub const SAR_TOTAL_SEGMENTS: u16 = 0x020e;
+    /// `sar_segment_seqnum`: one octet, which segment it is, from 1.
     pub const SAR_SEGMENT_SEQNUM: u16 = 0x020f;
 }
 
@@ -47,6 +54,8 @@ impl Address {
 /// An optional parameter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tlv {
+    /// Which parameter it is (section 5.3.2; some are in [`tag`](mod@tag)). 0x1400 to 0x3fff are those of message
+    /// centres.
     pub tag: u16,
     /// At most 65535 octets.
     pub value: Vec<u8>,
@@ -57,15 +66,23 @@ pub struct Tlv {
 pub struct Message {
     /// At most 5 octets.
     pub service_type: Vec<u8>,
+    /// Of a submission the sender. Of a delivery the phone; in a receipt, the recipient of the message.
     pub source: Address,
+    /// Of a submission the recipient. Of a delivery the number that the phone wrote to; in a receipt, the sender of the
+    /// message.
     pub destination: Address,
+    /// Bits that say of what kind the message is, and whether its text begins with a header of user data (section
+    /// 5.2.12).
     pub esm_class: u8,
-    /// Empty, or 16 octets (section 7.1.1).
+    /// Until when the centre tries to deliver: empty, or a time of 16 octets (section 7.1.1).
     pub validity: Vec<u8>,
+    /// Which receipts the sender asks for; 0: none (section 5.2.17).
     pub registered_delivery: u8,
+    /// The alphabet of the text: 0 is that of the centre, 3 Latin 1, 8 UCS-2 (section 5.2.19).
     pub data_coding: u8,
-    /// At most 254 octets.
+    /// At most 254 octets. A longer text stands in [`tag::MESSAGE_PAYLOAD`]; [`Self::content`] finds either.
     pub text: Vec<u8>,
+    /// The optional parameters in their order. Of those with one tag the first counts.
     pub tlvs: Vec<Tlv>,
 }
 

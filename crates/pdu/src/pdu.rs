@@ -19,15 +19,23 @@ const VERSION: u8 = 0x34;
 pub struct Command(pub u32);
 
 impl Command {
+    /// The answer to a PDU that cannot be read or has an unknown command (section 4.3). It has no body.
     pub const GENERIC_NACK: Self = Self(RESPONSE);
+    /// Opens a session for sending (section 4.1.1).
     pub const BIND_TRANSMITTER: Self = Self(0x02);
+    /// A message to the centre (section 4.4.1).
     pub const SUBMIT_SM: Self = Self(0x04);
+    /// A receipt or a message from the centre (section 4.6.1).
     pub const DELIVER_SM: Self = Self(0x05);
+    /// Ends a session, from either side (section 4.2). It has no body.
     pub const UNBIND: Self = Self(0x06);
+    /// Opens a session for both directions (section 4.1.5).
     pub const BIND_TRANSCEIVER: Self = Self(0x09);
+    /// Asks whether the other side is there (section 4.11). It has no body.
     pub const ENQUIRE_LINK: Self = Self(0x15);
     /// Says that a phone can be reached again. The only request without a response (section 4.12.1).
     pub const ALERT_NOTIFICATION: Self = Self(0x102);
+    /// A message in either direction, with its text in a parameter (section 4.7.1). Here it comes from the centre only.
     pub const DATA_SM: Self = Self(0x103);
 
     /// Its response.
@@ -43,16 +51,23 @@ impl Command {
     }
 }
 
-/// Why octets cannot be a PDU, or a field of one.
+/// Why octets cannot be a PDU, or a field of one. Only [`Self::Length`] ends the connection: after the others the next
+/// PDU can still be found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Malformed {
-    /// The next PDU cannot be found: the connection is of no use any more.
+    /// The next PDU cannot be found: the connection is of no use any more. The length in the header (section 3.2) is
+    /// less than the 16 octets of a header, or more than [`MAX_PDU`](super::MAX_PDU).
     #[error("a PDU of {0} octets")]
     Length(u32),
+    /// A body that is read ends before its last field does, or a text of it has no zero at its end. Also for a text of
+    /// a [`Bind`] that is no UTF-8.
     #[error("a PDU ends within a field")]
     Short,
+    /// A text that is to be written would end early: an address, the service type, the validity, or a text of a
+    /// [`Bind`].
     #[error("a text has an octet of zero")]
     Zero,
+    /// A field that is to be written is too long, or the PDU as a whole: its octets, and the most that it may have.
     #[error("a text has {0} octets, and {1} is the most")]
     Long(usize, usize),
 }
@@ -60,9 +75,14 @@ pub enum Malformed {
 /// A PDU that was read; its body is not looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Frame<'a> {
+    /// What it is. A command that is not known is no error.
     pub command: Command,
+    /// Of a response: how the request ended. In a request it means nothing, and is 0 by the specification.
     pub status: CommandStatus,
+    /// From 1 to [`LAST_SEQUENCE`](super::LAST_SEQUENCE) by the specification; not checked. A response has that of its
+    /// request.
     pub sequence: u32,
+    /// All octets behind the header; may be empty.
     pub body: &'a [u8],
 }
 
@@ -154,6 +174,7 @@ impl BindAs {
 /// A bind (sections 4.1.1 and 4.1.5).
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Bind<'a> {
+    /// Which command it is written with. One that is read with any other command is taken for a transmitter.
     pub bind_as: BindAs,
     /// At most 15 octets.
     pub system_id: &'a str,

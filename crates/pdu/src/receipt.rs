@@ -21,29 +21,41 @@ mod fields;
 pub struct Receipt {
     /// The id that the centre gave it when it was submitted.
     pub message_id: Option<String>,
+    /// Of the parameter `message_state`, or `stat:` of the text.
     pub state: Option<ReceiptState>,
     /// `err:` of the text, or the number of `network_error_code`.
     pub error: Option<String>,
-    /// `submit date:` and `done date:` of the text, as they are written: mostly YYMMDDhhmm or YYMMDDhhmmss, in the
-    /// centre's time zone.
+    /// `submit date:` of the text, as it is written: mostly YYMMDDhhmm or YYMMDDhhmmss, in the centre's time zone.
     pub submitted: Option<String>,
+    /// `done date:` of the text, in the same forms: when the message reached its state.
     pub done: Option<String>,
     /// Its text as the centre wrote it.
     pub text: String,
 }
 
-/// The states of section 5.2.28, of 4.7.15 of version 5.0, and their words of appendix B.
+/// The states of section 5.2.28, of 4.7.15 of version 5.0, and their words of appendix B. A final state does not change
+/// any more, by the specification. No decision here depends on that.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ReceiptState {
+    /// Not final: its delivery has not begun. Version 5.0 only.
     Scheduled,
+    /// Not final: the centre has it and tries to deliver it.
     Enroute,
+    /// Final: it reached its destination.
     Delivered,
+    /// Final: its validity ended before it was delivered.
     Expired,
+    /// Final: it was cancelled or deleted.
     Deleted,
+    /// Final: it can never be delivered.
     Undeliverable,
+    /// Final: staff of the centre took it in the place of the phone.
     Accepted,
+    /// The centre cannot say the state, which may still change.
     Unknown,
+    /// Final: the centre or a network refused it.
     Rejected,
+    /// Final: the centre took it and did not send it. Version 5.0 only.
     Skipped,
     /// A word of the centre's own, in small letters.
     Other(String),

@@ -67,13 +67,17 @@ pub const NAMES: &[(u32, &str)] = &[
 ];
 
 impl CommandStatus {
+    /// `ESME_ROK`: no error.
     pub const OK: Self = Self(0x00);
     /// `ESME_RINVCMDID`: the centre does not know the command of our PDU.
     pub const INVALID_COMMAND: Self = Self(0x03);
+    /// `ESME_RSYSERR`: an error of the centre itself.
     pub const SYSTEM_ERROR: Self = Self(0x08);
+    /// `ESME_RINVPASWD`: the password of a bind is wrong.
     pub const INVALID_PASSWORD: Self = Self(0x0e);
+    /// `ESME_RTHROTTLED`: the account sent more messages than it may.
     pub const THROTTLED: Self = Self(0x58);
-    /// Of a delivery that cannot be taken now and may come again.
+    /// `ESME_RX_T_APPN`: of a delivery that cannot be taken now and may come again.
     pub const TRY_LATER: Self = Self(0x64);
 
     /// Its name, if the specification has one.

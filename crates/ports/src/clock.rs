@@ -36,7 +36,7 @@ impl Clock {
         }
     }
 
-    /// Now.
+    /// Now, in microseconds since the zero of this clock.
     #[must_use]
     pub fn now(&self) -> Mono {
         Mono::from_micros(u64::try_from(self.zero.elapsed().as_micros()).unwrap_or(u64::MAX))

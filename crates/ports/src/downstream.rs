@@ -22,6 +22,7 @@ use sluiced_pdu::{CommandStatus, Receipt};
 /// What a template may use besides the message.
 #[derive(Clone, Copy, Debug)]
 pub struct Facts<'a> {
+    /// The name of the route that has the message.
     pub route: &'a str,
     /// Calls that were made and failed before this one, plus one: 1 for the first.
     pub attempt: u32,
@@ -45,7 +46,7 @@ pub const MAX_ANSWER: usize = 64 * 1024;
 /// The answer of the downstream, for users that need more of it than its meaning.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Answer {
-    /// The number of the status.
+    /// The number of the status, as [`Status::number`] gives it.
     pub status: u32,
     /// By name, in lower case. Several with one name are joined by commas (RFC 9110, section 5.3).
     pub headers: BTreeMap<String, String>,
@@ -77,7 +78,10 @@ impl fmt::Debug for Answer {
 /// What a downstream answered, in its protocol's own numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Status {
+    /// The status code of HTTP (RFC 9110, section 15).
     Http(u16),
+    /// The `command_status` of a `submit_sm_resp` or of a `generic_nack`. Of a message of several segments it is that
+    /// of the segment that decides.
     Smpp(CommandStatus),
 }
 
@@ -143,6 +147,7 @@ impl Status {
 /// The result of one call, with details for an operator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Judgement {
+    /// What the answer means, or that there is none.
     pub outcome: Outcome,
     /// The status code, or why there was no answer.
     pub reply: Result<Status, Silence>,
@@ -247,6 +252,8 @@ pub struct LeaveBy {
 }
 
 impl LeaveBy {
+    /// A call may leave until `at`, that moment included. `at` is a time of `clock`: clocks that were started apart
+    /// have different zeros.
     #[must_use]
     pub const fn new(clock: Clock, at: Mono) -> Self {
         Self { clock, at }
@@ -267,7 +274,7 @@ impl LeaveBy {
         self.clock.now() > self.at
     }
 
-    /// How long until then.
+    /// How long until then; zero if it has passed.
     #[must_use]
     pub fn left(&self) -> Duration {
         self.at.since(self.clock.now())
@@ -299,9 +306,12 @@ impl NotSent {
 /// What a message centre delivers by itself, perhaps hours after a call.
 #[derive(Debug)]
 pub struct InboundEvent {
+    /// A receipt, or a message from a phone.
     pub what: InboundKind,
-    /// Its addresses. The source of a receipt is the recipient of the message, that of a message the phone.
+    /// Of a receipt the recipient of the message, of a message the phone. Empty if the delivery cannot be read.
     pub source: String,
+    /// Of a receipt the sender of the message, of a message the number that the phone wrote to. Empty if the delivery
+    /// cannot be read.
     pub destination: String,
     /// Receives whether it is safe. Dropped, or `false`: the downstream keeps it.
     pub confirmed: oneshot::Sender<bool>,
@@ -319,6 +329,9 @@ pub enum InboundKind {
 /// A message from a phone, or a segment of one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Inbound {
+    /// The text without the header of user data; of a segment, its own part of the text. It is read in the GSM alphabet
+    /// for a `data_coding` of 0, as UCS-2 for 8, and otherwise as UTF-8 or, if it is not that, as Latin 1. What is no
+    /// character becomes U+FFFD.
     pub text: String,
     /// How the text was written (SMPP 3.4, section 5.2.19).
     pub data_coding: u8,
@@ -326,12 +339,16 @@ pub struct Inbound {
     pub segment: Option<Segment>,
 }
 
-/// Which segment of a longer message it is. They have one reference, and come in any order.
+/// Which segment of a longer message it is, as a header of user data (TS 23.040, section 9.2.3.24) or the `sar_`
+/// parameters of SMPP say. Segments come in any order. The numbers are those that came: they are not checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Segment {
+    /// All segments of a message have the same. Phones use a reference again. With the shorter header it is at most
+    /// 255.
     pub reference: u16,
     /// From 1.
     pub number: u8,
+    /// How many segments the message has.
     pub of: u8,
 }
 
@@ -366,6 +383,10 @@ pub trait Downstream: Send + Sync + fmt::Debug {
 
     /// Opens connections without making a call, so that the first slot does not pay for a
     /// handshake. Best effort, within `bound`; must run on the runtime that will send.
+    ///
+    /// # Errors
+    /// When not all of them could be opened, or a token that calls need is missing. The text says for a person how many
+    /// were opened and why one failed. Calls can be made all the same: they open what they need.
     fn warm(&self, bound: Duration) -> BoxFuture<'_, Result<(), String>>;
 
     /// Ends its connections as its protocol requires, within a second; no call is made after it. Must run on
@@ -374,8 +395,9 @@ pub trait Downstream: Send + Sync + fmt::Debug {
         Box::pin(std::future::ready(()))
     }
 
-    /// Makes the handshake of a connection, within `bound`, without a call. `None`: it could not be made, or the host
-    /// differs from message to message.
+    /// Makes the handshake of a connection, without a call. `bound` holds for each step of it: looking the name up,
+    /// connecting, and each read or write of a proxy. `None`: it could not be made, or the host differs from message to
+    /// message.
     fn handshake(&self, bound: Duration) -> BoxFuture<'_, Option<Handshake>>;
 
     /// By how much the time from a call to its arrival varies, where the downstream knows that itself: no handshake
@@ -388,6 +410,8 @@ pub trait Downstream: Send + Sync + fmt::Debug {
 /// The handshake of a connection.
 #[derive(Clone, Copy, Debug)]
 pub struct Handshake {
+    /// From the request of the handshake to its answer, without the time in which its thread waited for a processor.
+    /// Through a proxy: from the request to the proxy. Zero if `is_local`.
     pub took: Duration,
     /// It leads to this host, and is not made: what varies then is the time that processes get, and no way.
     pub is_local: bool,

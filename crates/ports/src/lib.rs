@@ -19,6 +19,8 @@
 //!
 //! **May know**: `core`, and `pdu` (receipts and statuses of SMPP).
 
+#![warn(missing_docs)]
+
 pub mod clock;
 pub mod connect;
 pub mod dial;

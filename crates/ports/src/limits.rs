@@ -47,6 +47,7 @@ pub struct KeyedLimit {
 /// The current policy of a limit.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Policy {
+    /// The kind of the limit with its numbers.
     pub rule: Rule,
     /// Names it in the store; [`PolicyVersion::NONE`] until the store has answered.
     pub version: PolicyVersion,
@@ -80,7 +81,7 @@ impl KeyedLimit {
         }
     }
 
-    /// Units of a key that were granted here and whose calls have not ended.
+    /// Units of a key that were granted here and whose calls have not ended. 0 if this limit does not count them.
     #[must_use]
     pub fn under_way(&self, key: LimitKey) -> u64 {
         let counted = self.under_way.as_ref();
@@ -164,8 +165,9 @@ pub struct Decisions {
 pub struct Look {
     /// The store's time.
     pub now: StoreTime,
-    /// The largest cost that can ever fit.
+    /// The largest cost that can ever fit, in units of the limit.
     pub limit: u64,
+    /// How many units are left, and when all of them are back.
     pub room: Room,
     /// When one unit fits.
     pub fits: Fit,
@@ -175,16 +177,24 @@ pub struct Look {
     pub state: Option<State>,
 }
 
-/// The store of keyed limits. Every call ends within the store's own timeout.
+/// The store of keyed limits. Each question to the store ends within its own timeout; a call with many candidates,
+/// grants or corrections may need several questions. [`StoreError`](super::store::StoreError) says after which error a
+/// call may have run. Of several questions some may then have run and others not.
 pub trait LimitStore: Send + Sync + fmt::Debug {
     /// Notices of all replicas, this one included, and those for this replica. A receiver that lags may
     /// lose some: the next answer of the store says the same, and what waits for a call to end asks again
     /// after a while.
     fn notices(&self) -> broadcast::Receiver<Notice>;
 
-    /// Decides on candidates, in their order: an earlier one takes what a later one then lacks. Stops once it has
-    /// granted `wanted`. At most [`BATCH_MAX`](sluiced_core::scheduler::BATCH_MAX) at a time; none: only the time is
-    /// asked for.
+    /// Decides on candidates, in their order: an earlier one takes what a later one then lacks. `wanted` counts slots:
+    /// each grant takes as many as its candidate has [`slots`](admission::Candidate::slots). The first candidate that
+    /// takes more slots than are still wanted ends the batch: it and all behind it are [`Decision::NotAsked`]. At most
+    /// [`BATCH_MAX`](sluiced_core::scheduler::BATCH_MAX) candidates at a time; none: only the time is asked for.
+    ///
+    /// # Errors
+    /// When the store does not answer or refuses, or when its answer shows that its clock stepped. After an error no
+    /// candidate is granted. The store takes back what an answer that comes late granted, if its connection still
+    /// lives; otherwise those units stay spent.
     fn admit<'a>(&'a self, candidates: &'a [Candidate], wanted: u64) -> StoreFuture<'a, Decisions>;
 
     /// Takes back units that certainly were not used, where the kind can do so exactly, and ends calls and claims, with

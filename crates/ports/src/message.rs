@@ -18,14 +18,15 @@ pub mod header {
     pub const NOT_BEFORE: &str = "x-sluiced-not-before";
     /// When sluiced first saw the message, on the store's clock (microseconds since the epoch).
     pub const FIRST_SEEN: &str = "x-sluiced-first-seen";
-    /// The end of the message's AMQP expiration on the store's clock (microseconds). Kept here
+    /// The end of the message's AMQP expiration, on the store's clock (microseconds since the epoch). Kept here
     /// because a wait queue must not expire the message.
     pub const EXPIRES: &str = "x-sluiced-expires";
     /// When it was parked, on the store's clock (microseconds since the epoch): it is not parked again.
     pub const PARKED: &str = "x-sluiced-parked";
     /// A limit has sent it through a wait queue before (a truth value).
     pub const WAITED: &str = "x-sluiced-waited";
-    /// Since when the downstream refuses it while it accepts others: microseconds since 1970.
+    /// Since when the downstream refuses it while it accepts others, on the store's clock (microseconds since the
+    /// epoch).
     pub const THROTTLED: &str = "x-sluiced-throttled";
     /// The broker had handed it out before this copy was made: a replica may have called it (a truth value).
     pub const REDELIVERED: &str = "x-sluiced-redelivered";
@@ -56,8 +57,10 @@ pub mod header {
     /// Why a message was set aside: on the copy in the wait queue, and on no other.
     pub const SET_ASIDE: &str = "x-sluiced-set-aside";
     /// The mark by which a replica knows the verdict of a message that was set aside because no queue took its result
-    /// or its copy; and how often it was set aside.
+    /// or its copy.
     pub const KEPT: &str = "x-sluiced-kept";
+    /// How often such a message was set aside: an integer from 1. After 60 rounds a replica that does not know the
+    /// verdict calls the message again.
     pub const KEPT_ROUNDS: &str = "x-sluiced-kept-rounds";
     /// When it died, on the store's clock (microseconds since the epoch).
     pub const DIED: &str = "x-sluiced-died";
@@ -125,31 +128,45 @@ impl HeaderValue {
 /// Headers by name.
 pub type Headers = BTreeMap<String, HeaderValue>;
 
-/// The AMQP properties that decisions and templates use.
+/// The AMQP properties that decisions and templates use. `None`: the publisher wrote none.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Properties {
+    /// `message-id`. An empty one counts as none ([`Message::own_id`]).
     pub message_id: Option<String>,
+    /// `correlation-id`. A result has that of its message.
     pub correlation_id: Option<String>,
+    /// `content-type`: the media type of the body.
     pub content_type: Option<String>,
+    /// `content-encoding`: how the body is compressed, such as `gzip`. Some publishers write a character set here.
     pub content_encoding: Option<String>,
+    /// `type`. RabbitMQ writes `amqp-1.0` for a body in sections of AMQP 1.0; a result has `sluiced.result`.
     pub kind: Option<String>,
+    /// `app-id`: the program that published the message.
     pub app_id: Option<String>,
+    /// `reply-to`: the queue for an answer. A publisher can write the name of any queue.
     pub reply_to: Option<String>,
-    /// 0 to 255; RabbitMQ's own queues use up to 9.
+    /// `priority`, 0 to 255; RabbitMQ's own queues use up to 9. 0 if the publisher wrote none.
     pub priority: u8,
-    /// The publisher's own time of publishing: seconds since the Unix epoch, also where it wrote milliseconds.
+    /// `timestamp`, the publisher's own time of publishing: seconds since the Unix epoch, also where it wrote
+    /// milliseconds.
     pub timestamp: Option<u64>,
-    /// AMQP's per-message TTL, in milliseconds from publishing.
+    /// `expiration`, AMQP's per-message TTL: milliseconds from publishing.
     pub expiration: Option<u64>,
 }
 
 /// A message from a queue.
 #[derive(Clone, Debug, Default)]
 pub struct Message {
+    /// The body as it came, still compressed if it was.
     pub body: Bytes,
+    /// The properties as they came.
     pub properties: Properties,
+    /// All headers; of ours that decide something, only those that a replica signed. Where a command shows a message,
+    /// all of them.
     pub headers: Headers,
+    /// The exchange that the message was published to first. Empty: the default exchange.
     pub exchange: String,
+    /// The routing key that the message was published with first.
     pub routing_key: String,
     /// The broker has handed it out before: a repeat is possible.
     pub redelivered: bool,

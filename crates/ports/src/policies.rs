@@ -133,7 +133,7 @@ impl<'a> PolicyOf<'a> {
         Ok(updated(policy.updates, replace.await?))
     }
 
-    /// Pauses the limit for `length`. Returns its end too; `None`: no replica has declared the limit.
+    /// Pauses the limit for `length`, at most 366 days. Returns its end too; `None`: no replica has declared the limit.
     ///
     /// # Errors
     /// When the store does not answer, or refuses.

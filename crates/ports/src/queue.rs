@@ -76,10 +76,13 @@ impl Verdict {
 /// A result: a message about the end of another one, published and confirmed before that one is settled.
 #[derive(Clone, PartialEq)]
 pub struct Publication {
+    /// 1 to 255 bytes, the most that AMQP allows. The exchange is that of the results.
     pub routing_key: String,
+    /// JSON, or what the template of the configuration made.
     pub body: Bytes,
     /// Message id, correlation id, content type and type are used.
     pub properties: Properties,
+    /// The headers of ours that it gets.
     pub headers: HeaderPatch,
     /// It is about a call that another delivery of the message made: the result of that call is better, if it is known.
     pub stands_in: bool,
@@ -97,6 +100,7 @@ impl fmt::Debug for Publication {
 /// A publication that belongs to no delivery.
 #[derive(Debug)]
 pub struct PublishRequest {
+    /// The result of what a message centre delivered.
     pub publication: Publication,
     /// Receives whether the broker has it. Dropped: it is not known.
     pub confirmed: oneshot::Sender<bool>,
@@ -107,8 +111,9 @@ pub struct PublishRequest {
 pub struct Settlement {
     /// The backend's name for the delivery, unique within the session that it belongs to.
     pub tag: u64,
+    /// Carried out once `result` is confirmed.
     pub verdict: Verdict,
-    /// Published first.
+    /// Published first. `None`: there is none to publish.
     pub result: Option<Publication>,
     /// The route that gave the verdict. Another one of the same queue may have received the message.
     pub route: Arc<str>,

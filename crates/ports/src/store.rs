@@ -21,21 +21,38 @@ use sluiced_core::schedule::{Ask, Freeze, LeaseAnswer, Pace};
 use sluiced_core::time::StoreTime;
 
 /// Why the store did not answer.
+///
+/// After [`Unreachable`](Self::Unreachable) and [`Timeout`](Self::Timeout) the call may have run, and the store does
+/// not repeat it. After [`Refused`](Self::Refused) it has not run, except if the error came in the middle of a script,
+/// or if the answer cannot be read. The store in memory never fails.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum StoreError {
-    /// Not connected, or the connection broke. A script that was under way may have run.
+    /// Not connected, or the connection broke, or the server cannot answer now, or its clock stepped. A script that was
+    /// under way may have run.
     #[error("{store} cannot be reached: {reason}")]
-    Unreachable { store: &'static str, reason: String },
+    Unreachable {
+        /// The name of the store in texts, such as `Redis`.
+        store: &'static str,
+        /// For a person. Never a secret.
+        reason: String,
+    },
     /// No answer in time. The script may have run: its grants are not used.
     #[error("{store} did not answer within {waited:?}")]
     Timeout {
+        /// The name of the store in texts, such as `Redis`.
         store: &'static str,
+        /// The timeout that is over.
         waited: Duration,
     },
     /// It answered with an error that will not go away by itself (wrong password, a key of
     /// another type, scripts forbidden).
     #[error("{store} refused: {reason}")]
-    Refused { store: &'static str, reason: String },
+    Refused {
+        /// The name of the store in texts, such as `Redis`.
+        store: &'static str,
+        /// For a person. Never a secret.
+        reason: String,
+    },
 }
 
 impl StoreError {
@@ -52,19 +69,38 @@ pub type StoreFuture<'a, T> = BoxFuture<'a, Result<T, StoreError>>;
 /// A message from one replica to all others.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Notice {
-    /// A limit is frozen.
-    Frozen { limit: Arc<str>, freeze: Freeze },
+    /// A row of a paced limit is frozen.
+    Frozen {
+        /// The name of the row ([`PacedRow::name`]).
+        limit: Arc<str>,
+        /// Until when, on the store's clock.
+        freeze: Freeze,
+    },
     /// The policy of a limit has changed.
-    Changed { limit: Arc<str>, to: PolicyVersion },
+    Changed {
+        /// The name of the limit, or what stands for the pause of a route ([`pause_of`](super::policies::pause_of)).
+        limit: Arc<str>,
+        /// The version that is current now.
+        to: PolicyVersion,
+    },
     /// The breaker of a route has opened or closed.
-    Breaker { route: Arc<str> },
+    Breaker {
+        /// The name of the route.
+        route: Arc<str>,
+    },
     /// An operator opened a keyed limit that waited because the store lost its state.
-    Opened { limit: Arc<str> },
+    Opened {
+        /// The name of the limit.
+        limit: Arc<str>,
+    },
     /// Calls of a `concurrency` limit or claims of a `once` limit ended. This replica waits for that, and may ask for
     /// so many units.
     Freed {
+        /// The name of the limit.
         limit: Arc<str>,
+        /// The key whose units came free.
         key: LimitKey,
+        /// How many units this replica may ask for, at least 1. Others that wait got notices of their own.
         units: u64,
     },
 }
@@ -77,6 +113,7 @@ pub struct PacedRow {
     pub name: Arc<str>,
     /// The limit that it is a row of.
     pub of: Arc<str>,
+    /// The units of the row, with its period, headroom and horizon in microseconds.
     pub pace: Pace,
     /// The policy that the pace was taken from.
     pub known: PolicyVersion,
@@ -116,12 +153,13 @@ sluiced_core::labelled! {
 }
 
 /// The whole store; by itself, that of paced limits and breakers. Every call ends within the store's own timeout.
+/// [`StoreError`] says after which error a call may have run. Slots that were leased then pass unused.
 pub trait Store: LimitStore + PolicyStore + StatusStore {
     /// Leases slots (`core::schedule::lease`).
     fn lease<'a>(&'a self, limit: &'a PacedRow, ask: Ask) -> StoreFuture<'a, LeaseAnswer>;
 
-    /// Freezes the limit for every replica for `length` from now and sends a notice. A later end
-    /// that is already set is kept.
+    /// Freezes the row for every replica for `length` from now and sends a notice. A `length` of more than 366 days
+    /// counts as 366 days. A later end that is already set is kept.
     fn freeze<'a>(&'a self, limit: &'a PacedRow, length: Duration) -> StoreFuture<'a, Freeze>;
 
     /// A replica that knows version `known` reports or asks how the downstream of `route` is
@@ -168,6 +206,7 @@ pub const PLACES: usize = BARS + 2;
 /// What a replica reports.
 #[derive(Clone, Copy, Debug)]
 pub struct StatusReport<'a> {
+    /// The name of the replica, unique in the fleet.
     pub replica: &'a str,
     /// Its state, for others. Empty: it leaves.
     pub text: &'a str,
@@ -187,7 +226,8 @@ pub struct FleetReports {
     pub bars: BTreeMap<String, Vec<f64>>,
 }
 
-/// Where replicas report their states.
+/// Where replicas report their states. Every call ends within the store's own timeout. [`StoreError`] says after which
+/// error a call may have run: a report that is made again then may count its units twice.
 pub trait StatusStore: Send + Sync + fmt::Debug {
     /// Writes the state of a replica, or that it leaves, and what it used.
     fn report_status<'a>(&'a self, report: StatusReport<'a>) -> StoreFuture<'a, ()>;
@@ -215,23 +255,27 @@ pub const PRESENCE: Duration = Duration::from_secs(8);
 /// A completed update of a policy: its version, and how many updates there were.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Updated {
+    /// The version that the store gave to the new policy.
     pub version: PolicyVersion,
+    /// All updates of this limit, this one included: the number that people see as its version.
     pub updates: u64,
 }
 
 /// What came of a replacement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Replaced {
+    /// The version of the new policy, later than all before it.
     pub version: PolicyVersion,
-    /// A row was frozen, and is not any more.
+    /// A row was frozen, and is not any more. Never without `thaw`.
     pub was_frozen: bool,
 }
 
 /// A replica that takes part in a limit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Present {
+    /// The name of the replica, unique in the fleet.
     pub replica: String,
-    /// The policy in its file.
+    /// The policy in its file, as text.
     pub file: String,
 }
 
@@ -242,8 +286,10 @@ pub struct Inspection {
     pub now: StoreTime,
     /// `None`: no replica has ever declared it.
     pub policy: Option<LimitPolicy>,
+    /// Those that declared themselves within [`SHOWN`], by name. The store in memory names none.
     pub replicas: Vec<Present>,
-    /// A downstream asked for a pause until then.
+    /// A downstream asked for a pause until then: of two rows the later end. `None`: no row is frozen. The store in
+    /// memory never says it.
     pub frozen_until: Option<StoreTime>,
 }
 
@@ -254,6 +300,7 @@ pub struct Declared {
     pub now: StoreTime,
     /// `None`: no replica has ever declared the limit.
     pub policy: Option<LimitPolicy>,
+    /// How many replicas are present, this one included, and how many of them have the same file as this one.
     pub files: Files,
 }
 
@@ -267,7 +314,8 @@ pub enum Family {
 }
 
 /// The store of policies. It keeps them and decides nothing (`ports::policies` changes them). Every call ends within
-/// the store's own timeout.
+/// the store's own timeout. [`StoreError`] says after which error a call may have run. After a replacement that
+/// ran all the same the next try returns `None`, because the version is another one then.
 pub trait PolicyStore: Send + Sync + fmt::Debug {
     /// A replica with this policy in its file is there, and knows that version of the current policy
     /// ([`PolicyVersion::NONE`]: none). Returns the current policy, and how many replicas have this file. If the

@@ -12,10 +12,10 @@
 //! whatever its status is and whatever the lists say: with a status that means acceptance, the answer cannot be used,
 //! and whether the message was taken is unknown.
 //!
-//! A message of several segments has as many answers, and one outcome ([`SmppJudge::all`]). It is accepted if all of
-//! them are. If one is permanent, the message can never be complete: it is a dead letter, and its detail says which
-//! segments were taken. Else the segments that were not accepted are sent again later. If there was no answer to one of
-//! them, it may have been taken: then the call has failed, even if another one was throttled.
+//! A message of several segments has as many answers, and one outcome ([`SmppJudge::judge_message`]). It is accepted if
+//! all of them are. If one is permanent, the message can never be complete: it is a dead letter, and its detail says
+//! which segments were taken. Else the segments that were not accepted are sent again later. If there was no answer to
+//! one of them, it may have been taken: then the call has failed, even if another one was throttled.
 
 use std::time::Duration;
 

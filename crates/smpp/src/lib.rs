@@ -13,6 +13,8 @@
 //!
 //! **May know**: `core`, `ports`, `pdu`, values of `settings`, `telemetry`, `template`.
 
+#![warn(missing_docs)]
+
 mod centre;
 mod delivery;
 mod downstream;

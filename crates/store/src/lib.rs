@@ -15,5 +15,7 @@
 //! **May know**: `core`, `ports`, values of `settings`, `telemetry`. On the path of a message the client of Redis is
 //! known here only.
 
+#![warn(missing_docs)]
+
 pub mod memory;
 pub mod redis;

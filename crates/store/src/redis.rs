@@ -44,6 +44,7 @@ pub use self::store::RedisStore;
 /// The settings of Redis, and the secrets and certificates that they name.
 #[derive(Clone, Debug)]
 pub struct RedisOptions {
+    /// The table `[redis]`. Its URLs are read by [`RedisStore::connect`], and not before.
     pub settings: Redis,
     /// Replaces the password of the URLs; read again for each connection.
     pub password: Option<Secret>,
@@ -56,7 +57,8 @@ pub struct RedisOptions {
 }
 
 impl RedisOptions {
-    /// One server, with the timeouts of `default.toml`.
+    /// One server, with the timeouts of `default.toml`. Nothing is checked here: a wrong URL is an error of
+    /// [`RedisStore::connect`].
     #[must_use]
     pub fn single(url: impl Into<SecretString>, prefix: impl Into<String>) -> Self {
         Self::from(Redis {

@@ -55,6 +55,7 @@ pub enum WrongTemplate {
 pub struct WrongLabel {
     /// The key of the configuration, such as `limits.NAME.cost`, `fair_by` or `routes.NAME.downstream.throttles`.
     pub key: String,
+    /// The first fault of its template.
     pub wrong: WrongTemplate,
 }
 

@@ -26,6 +26,7 @@ pub struct LabelCounting<'a> {
     pub limit: &'a str,
     /// A template; `None`: the limit counts all messages together.
     pub key: Option<&'a str>,
+    /// Units of the limit that a message takes. A limit that counts segments takes their number instead.
     pub cost: CostOf<&'a str>,
     /// Messages of one key are called once.
     pub once: bool,
@@ -40,6 +41,7 @@ pub struct SegmentCounting<'a> {
     pub limit: &'a str,
     /// The template of the text.
     pub text: &'a str,
+    /// How the text is cut: the same as where it is sent.
     pub cutting: Cutting,
 }
 
@@ -48,7 +50,8 @@ pub struct SegmentCounting<'a> {
 pub enum CostOf<T> {
     /// Every message the same.
     Units(Cost),
-    /// What this template makes of the message: a whole number from 1.
+    /// What this template makes of the message: a whole number from 1 to 4294967295. Anything else makes the message
+    /// unfit.
     Made(T),
 }
 
@@ -64,7 +67,9 @@ pub struct LimitTemplates {
 /// The templates of `priority` and `timezone`, where messages have their own. `None`: the whole route has one, or none.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct OwnRules<'a> {
+    /// Makes a whole number from 0 to [`MAX_PRIORITY`]. With anything else the message has priority 0, and is sent.
     pub priority: Option<&'a str>,
+    /// Makes the name of a time zone, such as `Europe/Berlin`. Anything else makes the message unfit.
     pub timezone: Option<&'a str>,
 }
 

@@ -30,6 +30,8 @@
 //!
 //! **May know**: `core`, `headers`, `ports`.
 
+#![warn(missing_docs)]
+
 mod answers;
 pub mod content;
 mod context;

@@ -18,12 +18,13 @@ use super::{About, Context, Templates, WrongTemplate};
 /// The variable.
 pub(super) const SECRET: &str = "secret";
 
-/// The values of secrets by name, as templates use them.
+/// The values of secrets by name, as templates use them: in plain text in memory. Rendering a template that names
+/// another one is an error.
 #[derive(Clone)]
 pub struct SecretValues(Value);
 
 impl SecretValues {
-    /// The values by name.
+    /// The values by their names in the table `[secrets]`.
     pub fn new(values: impl IntoIterator<Item = (String, String)>) -> Self {
         let values = values.into_iter();
         let values: BTreeMap<_, _> = values

@@ -27,8 +27,9 @@ pub(super) const SIGNATURE_NAMES: [&str; 2] = ["signature_hex", "signature_base6
 pub struct Sent<'a> {
     /// Seconds since 1970.
     pub timestamp: u64,
+    /// The method of HTTP, such as `POST`.
     pub method: &'a str,
-    /// With the query.
+    /// The path, with the query: `/v1/messages?from=a`.
     pub path: &'a str,
     /// `None`: no template uses it.
     pub body: Option<&'a str>,

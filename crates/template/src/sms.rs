@@ -90,6 +90,7 @@ fn places(character: char, encoding: Encoding) -> u32 {
 pub struct Cutting {
     /// `None`: the GSM alphabet if all of a text can be written in it, else UCS-2.
     pub encoding: Option<Encoding>,
+    /// How long the reference in the header of each part is. A longer one leaves less room for text.
     pub reference: Reference,
     /// What the alphabet lacks is written with plain signs, where there are some: `"` for `“`.
     pub transliterate: bool,
@@ -98,7 +99,9 @@ pub struct Cutting {
 /// A text as it is sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Written<'a> {
+    /// All of the text, with plain signs where they were put. A character that `encoding` lacks is still in it.
     pub text: Cow<'a, str>,
+    /// The alphabet of all its parts.
     pub encoding: Encoding,
     reference: Reference,
 }

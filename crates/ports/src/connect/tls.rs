@@ -36,7 +36,7 @@ use super::Secret;
 /// Certificates, as PEM.
 #[derive(Clone, Default)]
 pub struct Tls {
-    /// Trusted in addition to the system's.
+    /// One certificate or more, trusted in addition to the system's.
     pub ca: Option<Vec<u8>>,
     /// Ours, where servers ask clients for one.
     pub certificate: Option<ClientCertificate>,
@@ -45,8 +45,10 @@ pub struct Tls {
 /// A client's certificate with its key, both as PEM.
 #[derive(Clone)]
 pub struct ClientCertificate {
-    /// The certificate, and those that lead to its authority.
+    /// The certificate first, then those that lead to its authority.
     pub certificate: Secret,
+    /// The private key of the certificate, not encrypted: PKCS #8 (`PRIVATE KEY`), PKCS #1 (`RSA PRIVATE KEY`) or SEC 1
+    /// (`EC PRIVATE KEY`). The first key of the text is used.
     pub key: Secret,
 }
 

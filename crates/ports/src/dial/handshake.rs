@@ -16,7 +16,8 @@ use crate::clock::Clock;
 use crate::connect::Resolver;
 use crate::downstream::Handshake;
 
-/// Makes the handshake of a connection. `None`: it could not be made.
+/// Makes the handshake of a connection. `bound` holds for the lookup of the name and for the handshake by itself.
+/// `None`: it could not be made.
 pub async fn timed_handshake(host: &str, port: u16, bound: Duration) -> Option<Handshake> {
     let address = first_address(host, port, bound).await?;
     let is_local = address.ip().is_loopback();
@@ -28,7 +29,8 @@ pub async fn timed_handshake(host: &str, port: u16, bound: Duration) -> Option<H
 }
 
 /// Makes the handshake of a connection through a proxy, which `request` asks for it. The proxy answers when it has made
-/// its own with the server, so the whole way is measured, wherever the proxy is. `None`: it could not be made.
+/// its own with the server, so the whole way is measured, wherever the proxy is. `bound` holds for the lookup of
+/// the name, for connecting, and for each read and write by itself. `None`: it could not be made.
 pub async fn timed_handshake_through(
     proxy: &str,
     port: u16,

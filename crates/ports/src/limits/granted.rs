@@ -17,11 +17,26 @@ use sluiced_core::time::StoreTime;
 #[derive(Clone, Debug)]
 pub enum GrantedCharge {
     /// Units. They stay spent once the message may have been sent.
-    Units { charge: Charge, at: GrantedAt },
+    Units {
+        /// The limit, its key and the cost.
+        charge: Charge,
+        /// Without this time they cannot be taken back.
+        at: GrantedAt,
+    },
     /// A call that counts in a `concurrency` limit until it ends.
-    Call { charge: Charge, ticket: Ticket },
+    Call {
+        /// The limit, its key, and how many units the call counts.
+        charge: Charge,
+        /// The name by which the call is renewed and ended.
+        ticket: Ticket,
+    },
     /// The claim of a key in a `once` limit, until it is known what became of the call.
-    Claim { charge: Charge, ticket: Ticket },
+    Claim {
+        /// The limit and the key, at a cost of 1.
+        charge: Charge,
+        /// The name by which the claim is renewed and ended.
+        ticket: Ticket,
+    },
 }
 
 /// When units were granted.
@@ -102,8 +117,12 @@ impl GrantedCharge {
 /// What an answer reported about a key.
 #[derive(Clone, Debug)]
 pub struct Correction {
+    /// The limit that the answer was about. If this replica does not know its current policy, the correction is not
+    /// done.
     pub limit: Arc<KeyedLimit>,
+    /// The key that the message of the answer has in this limit.
     pub key: LimitKey,
+    /// What to write.
     pub what: Corrected,
 }
 
@@ -111,11 +130,24 @@ pub struct Correction {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Corrected {
     /// The downstream says that so many units are left, for so long (`core::limits::cell::tighten`).
-    Left { units: u64, length: Duration },
+    Left {
+        /// In units of the limit. 0: nothing passes.
+        units: u64,
+        /// From the moment at which the store writes it; more than 24 hours count as 24. Zero: it is over already.
+        length: Duration,
+    },
     /// A call used so many units less than were granted then (`core::limits::cell::refund`).
-    Less { units: Cost, at: GrantedAt },
+    Less {
+        /// In units of the limit.
+        units: Cost,
+        /// When the units of the call were granted.
+        at: GrantedAt,
+    },
     /// A call used so many units more than were granted (`core::limits::add_debt`).
-    More { units: u64 },
+    More {
+        /// In units of the limit. The key owes them.
+        units: u64,
+    },
     /// An operator forgives what the key owes, and what the downstream said is left (`core::limits::forgive`).
     Forgiven,
 }

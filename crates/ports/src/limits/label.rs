@@ -20,8 +20,8 @@ pub struct LimitInputs {
     pub charges: Box<[Option<admission::Charge<(), KeyText>>]>,
     /// The tenant that the message belongs to, on a route that shares fairly.
     pub tenant: Option<Box<str>>,
-    /// The priority that the message has for itself, on a route with a template for it; the error says why there is
-    /// none.
+    /// The priority that the message has for itself, from 0 to 9, on a route with a template for it; the error says why
+    /// there is none.
     pub priority: Option<Result<u8, Undecodable>>,
     /// The zone by whose clock the message may be sent, on a route with a template for it.
     pub zone: Option<Zone>,

@@ -32,10 +32,13 @@ pub struct Leftover {
 /// The channels of the task that serves a route: commands come in, deliveries and states go out.
 #[derive(Debug)]
 pub struct ServeChannels {
+    /// Whether the route wants deliveries. [`Tap::Closed`] at the start.
     pub tap: watch::Receiver<Tap>,
     /// The time to end at, once it is known.
     pub closing: watch::Receiver<Option<Instant>>,
+    /// The deliveries. Their number is bounded by the prefetch; the channel is not. Dropped: nothing more can come.
     pub deliveries: mpsc::UnboundedSender<Delivery>,
+    /// Whether the queue can be consumed. [`Link::Connecting`] at the start.
     pub link: watch::Sender<Link>,
     /// See [`Subscription::parked`].
     pub parked: watch::Sender<Option<u64>>,

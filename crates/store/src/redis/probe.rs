@@ -35,7 +35,7 @@ pub struct RedisFacts {
     pub version: String,
     /// The round trip of one script; the longest if there are several servers.
     pub round_trip: Duration,
-    /// A slow round trip.
+    /// A slow round trip: of up to twenty that were measured, the third slowest.
     pub slow_trip: Duration,
     /// Things that work, but not well.
     pub warnings: Vec<String>,

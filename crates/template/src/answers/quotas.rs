@@ -14,8 +14,16 @@ use sluiced_ports::message::Message;
 /// Where answers say what is left for a limit.
 #[derive(Clone, Copy, Debug)]
 pub enum QuotaIn<T> {
+    /// In headers of this format. An answer may have several quotas there.
     Headers(Format),
-    Templates { remaining: T, reset: Option<T> },
+    /// Where templates find one quota.
+    Templates {
+        /// Makes the units that are left: a number, which is rounded down; below zero it counts as zero.
+        remaining: T,
+        /// Makes the time at which all of it is back: a length or a point in time, in any form of
+        /// [`quota::reset`]. `None`: the time is not known.
+        reset: Option<T>,
+    },
 }
 
 /// Reads the quotas of a route from its answers.
@@ -34,8 +42,9 @@ struct RouteQuota {
 /// The report of an answer for a limit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QuotaReading<'a> {
+    /// The name of the limit.
     pub limit: &'a str,
-    /// Units that are kept for others.
+    /// Units of `left` that are kept for others. They are not subtracted from it here.
     pub spare: u64,
     /// `None`: nothing that can be read.
     pub left: Option<Vec<Remaining>>,

@@ -16,10 +16,11 @@ pub struct AnswerWords {
 /// What they say of one answer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AnswerReading {
+    /// What the template `outcome` makes of it.
     pub outcome: Found,
     /// Why the template `outcome` failed, if it did. Nothing of the answer.
     pub why: Option<String>,
-    /// When to come back, as it stands there.
+    /// When to come back, as it stands there. `None`: there is no template `wait`, or it failed.
     pub wait: Option<String>,
 }
 

@@ -12,19 +12,19 @@ const CHUNK: usize = 4096;
 pub enum End {
     /// At the end of the data.
     Whole,
-    /// At the bound.
+    /// At the bound: the data would make more bytes than `most`.
     Bound,
     /// The data is cut or damaged.
     Broken,
 }
 
-/// RFC 1952; several members are one text.
+/// Undoes gzip (RFC 1952; several members are one text). Makes at most `most` bytes.
 #[must_use]
 pub fn gunzip(data: &[u8], most: usize) -> (Vec<u8>, End) {
     bounded(flate2::read::MultiGzDecoder::new(data), most)
 }
 
-/// RFC 7932.
+/// Undoes brotli (RFC 7932). Makes at most `most` bytes.
 #[must_use]
 pub fn unbrotli(data: &[u8], most: usize) -> (Vec<u8>, End) {
     bounded(brotli_decompressor::Decompressor::new(data, CHUNK), most)
@@ -44,7 +44,7 @@ fn bounded(decoder: impl std::io::Read, most: usize) -> (Vec<u8>, End) {
     (made, end)
 }
 
-/// RFC 1950, or RFC 1951 where the header of zlib is missing.
+/// Undoes zlib (RFC 1950), or deflate (RFC 1951) where the header of zlib is missing. Makes at most `most` bytes.
 #[must_use]
 pub fn inflate(data: &[u8], most: usize) -> (Vec<u8>, End) {
     let has_header = matches!(data, [first, second, ..]
