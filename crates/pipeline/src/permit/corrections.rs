@@ -91,16 +91,14 @@ impl Corrections {
         match correction.what {
             Corrected::Left { units, length } => {
                 let name = (Arc::clone(&correction.limit.name), correction.key);
-                if self
-                    .left
-                    .get(&name)
-                    .is_none_or(|known| units <= known.units)
-                {
-                    let limit = correction.limit;
+                let known = self.left.get(&name);
+                if known.is_none_or(|known| units <= known.units) {
+                    // The later end counts, as in the store (`core::limits::cell`).
+                    let rest = known.map(|known| known.length.saturating_sub(now.since(known.at)));
                     let left = Left {
-                        limit,
+                        limit: correction.limit,
                         units,
-                        length,
+                        length: length.max(rest.unwrap_or_default()),
                         at: now,
                     };
                     self.left.insert(name, left);

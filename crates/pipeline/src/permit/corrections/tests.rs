@@ -156,3 +156,24 @@ async fn what_was_used_beyond_a_cost_is_kept_until_it_is_written() {
         assert_eq!(kept, [Corrected::More { units: 5 }]);
     }
 }
+
+#[tokio::test]
+async fn a_key_that_is_closed_for_long_opens_no_earlier_because_of_a_second_answer() {
+    let left = |units, seconds| Corrected::Left {
+        units,
+        length: Duration::from_secs(seconds),
+    };
+    for (all, seconds) in [
+        ([left(0, 3600), left(0, 1)], 3600),
+        ([left(3, 3600), left(0, 1)], 3600),
+        ([left(0, 1), left(0, 3600)], 3600),
+        // More units say nothing new.
+        ([left(0, 1), left(3, 3600)], 1),
+    ] {
+        let (given, _) = written(&Written::default(), &all).await;
+        let [Corrected::Left { units: 0, length }] = given[..] else {
+            panic!("{given:?}");
+        };
+        assert_eq!(length.as_secs_f64().ceil() as u64, seconds, "{all:?}");
+    }
+}
