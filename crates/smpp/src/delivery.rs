@@ -47,7 +47,7 @@ fn inbound(delivery: &Message) -> Inbound {
     let octets = delivery.user_text();
     let data_coding = delivery.data_coding;
     let text = match data_coding {
-        0 => sms::read(octets, Encoding::Gsm7),
+        coding if is_default_alphabet(coding) => sms::read(octets, Encoding::Gsm7),
         8 => sms::read(octets, Encoding::Ucs2),
         // Of the others, ASCII is UTF-8, and Latin 1 is hardly ever valid UTF-8.
         _ => match std::str::from_utf8(octets) {
@@ -60,6 +60,12 @@ fn inbound(delivery: &Message) -> Inbound {
         data_coding,
         segment: segment(delivery),
     }
+}
+
+/// Whether a text is in the centre's default alphabet: by its coding, or as a text of a message class or about waiting
+/// messages (SMPP 3.4, section 5.2.19; GSM 03.38, section 4: 110xxxxx, and 1111x0xx, where bit 2 means 8-bit data).
+const fn is_default_alphabet(data_coding: u8) -> bool {
+    data_coding == 0 || data_coding & 0xe0 == 0xc0 || data_coding & 0xf4 == 0xf0
 }
 
 fn segment(delivery: &Message) -> Option<Segment> {

@@ -30,7 +30,10 @@ fn a_phones_text_is_read_in_its_alphabet() {
         (3, b"Gr\xfc\xdf", "Grüß"),
         (8, &[4, 0x21, 4, 0x22, 4, 0x1e, 4, 0x1f], "СТОП"),
         (8, &[0xd8, 0x3d, 0xde, 0, 0], "😀"),
-        // A class of its own (TS 23.038): the octets as they are.
+        // A text of class 0 ("flash"), and one about waiting messages.
+        (0xf0, b"\x00\x11\x7b", "@_ä"),
+        (0xc8, b"\x00", "@"),
+        // Data of a message class: the octets as they are.
         (0xf5, b"\xff", "ÿ"),
     ] {
         let inbound = inbound_of(&texted(data_coding, octets));
