@@ -7,7 +7,8 @@
 --          4 known    the version of the policy that it knows, 0: none
 --          5 within   microseconds within which each replica says again that it is there
 -- Reply    {now, policy, replicas, same}: `policy` as the hash holds it, names and values in turn; empty if there is
---          none; how many replicas are present, and how many of them have this file; `same` is 0 while that is not known
+--          none; how many replicas are present, and how many of them have this file; `same` is 0 while that is not
+--          known
 --
 -- Invariant: the policy is not changed. The hash of replicas has a time to live, and its size is bounded. Where the
 -- state was lost, no file counts until each replica had time to say that it is there.

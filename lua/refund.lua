@@ -1,8 +1,8 @@
 -- Takes back units that certainly were not used: `core::limits::cell::refund`. Behind limits/*.lua.
 --
 -- KEYS     see limits/common.lua
--- ARGV     1…  see limits/common.lua, then: how many refunds; for each: cell, when it was granted, cost, how long ago it
---          was asked for by the asker's clock
+-- ARGV     1…  see limits/common.lua, then: how many refunds; for each: cell, when it was granted, cost, how long ago
+--          it was asked for by the asker's clock
 -- Reply    how many of them were taken back
 --
 -- Invariant: units that are taken back cannot let anything exceed the limit; units in doubt stay spent,

@@ -136,3 +136,30 @@ fn every_script_says_its_keys_arguments_reply_and_invariant() {
         }
     }
 }
+
+/// `cargo fmt` leaves comments as they are. Tables have long lines, and the texts of the settings are printed as they
+/// stand.
+#[test]
+fn comments_are_within_their_width() {
+    let folders = ["src", "crates", "tests", "benches", "lua"].map(|name| root().join(name));
+    let mut wide = Vec::new();
+    for path in folders
+        .iter()
+        .flat_map(|folder| [files(folder, "rs"), files(folder, "lua")].concat())
+    {
+        let of_settings = path.to_string_lossy().contains("crates/settings/src/types");
+        if of_settings {
+            continue;
+        }
+        let text = fs::read_to_string(&path).expect("readable source");
+        for (number, line) in (1..).zip(text.lines()) {
+            let comment = line.trim_start();
+            let is_comment = comment.starts_with("//") || comment.starts_with("--");
+            let is_table = comment.starts_with("//! |") || comment.starts_with("/// |");
+            if is_comment && !is_table && line.chars().count() > 120 {
+                wide.push(format!("{}:{number}", path.display()));
+            }
+        }
+    }
+    assert!(wide.is_empty(), "{wide:#?}");
+}

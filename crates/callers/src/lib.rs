@@ -24,6 +24,8 @@
 //! **Public API**: [`start`], with as many connections as [`connections()`] allows. **May know**: `core`, `ports`,
 //! values of `settings`, `telemetry`.
 
+#![warn(missing_docs)]
+
 mod connections;
 mod downstream;
 mod listener;

@@ -179,10 +179,11 @@ macro_rules! metrics {
         }
     ) => {
         $($(
+            #[doc = $help]
             pub const $metric: $crate::Metric =
                 $crate::Metric::new($crate::metrics!(@$handle $label $(, $($of),*)?), $name, $help);
         )*)*
-        $(pub const $other: $crate::Metric = $crate::Metric::new($shape, $other_name, $other_help);)*
+        $(#[doc = $other_help] pub const $other: $crate::Metric = $crate::Metric::new($shape, $other_name, $other_help);)*
         /// All metrics that this crate counts.
         pub const METRICS: &[$crate::Metric] = &[$($($metric,)*)* $($other,)*];
 
