@@ -198,8 +198,9 @@ pub fn parse_duration(text: &str) -> Result<Duration, DurationError> {
     if rest.is_empty() && !trimmed.is_empty() {
         return Ok(days);
     }
-    let is_iso = rest.trim_start_matches(['+', '-']).starts_with(['P', 'p']);
-    if is_iso || rest.parse::<f64>().is_ok() {
+    let bare = rest.trim_start_matches(['+', '-']);
+    let is_signed_rest = bare != rest && rest != trimmed;
+    if is_signed_rest || bare.starts_with(['P', 'p']) || rest.parse::<f64>().is_ok() {
         return Err(DurationError::Shape);
     }
     let signed: jiff::SignedDuration = rest.parse().map_err(|_| DurationError::Shape)?;
@@ -370,6 +371,7 @@ mod tests {
             "-5s",
             "-1d",
             "1d-5s",
+            "1d+5s",
             "1d5",
             "2days",
             "1.5d",

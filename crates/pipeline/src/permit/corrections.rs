@@ -91,9 +91,11 @@ impl Corrections {
         match correction.what {
             Corrected::Left { units, length } => {
                 let name = (Arc::clone(&correction.limit.name), correction.key);
+                // What no longer counts says nothing. Otherwise fewer units count, and the later end, as in the store
+                // (`core::limits::cell`).
                 let known = self.left.get(&name);
+                let known = known.filter(|known| known.length > now.since(known.at));
                 if known.is_none_or(|known| units <= known.units) {
-                    // The later end counts, as in the store (`core::limits::cell`).
                     let rest = known.map(|known| known.length.saturating_sub(now.since(known.at)));
                     let left = Left {
                         limit: correction.limit,

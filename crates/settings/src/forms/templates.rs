@@ -13,14 +13,14 @@ use sluiced_template::{self as template, About, WrongTemplate};
 /// A name of the tz database, or a template that makes one.
 pub(crate) const ZONE_OF: Shape = Shape::Text(Form {
     check: or_made::<Zone>,
-    pattern: r"\{\{|\{%|^[A-Za-z0-9_+/-]+$",
+    pattern: r"\{\{|\{%|\{#|^[A-Za-z0-9_+/-]+$",
 });
 /// The priority of a route, or a template that makes one.
 pub(crate) const PRIORITY: Shape = Shape::WholeOr(
     0,
     Form {
         check: or_made::<Priority>,
-        pattern: r"\{\{|\{%|^ *[0-9] *$",
+        pattern: r"\{\{|\{%|\{#|^ *[0-9] *$",
     },
 );
 /// A template over a message.
@@ -34,7 +34,7 @@ pub(crate) const COST: Shape = Shape::WholeOr(
     1,
     Form {
         check: or_made::<Cost>,
-        pattern: r"\{\{|\{%|^ *[0-9]+ *$",
+        pattern: r"\{\{|\{%|\{#|^ *[0-9]+ *$",
     },
 );
 /// A number of one octet, or a template that makes one.
@@ -42,7 +42,7 @@ pub(crate) const OCTET: Shape = Shape::WholeOr(
     0,
     Form {
         check: or_made::<Octet>,
-        pattern: r"\{\{|\{%|^ *[0-9]+ *$",
+        pattern: r"\{\{|\{%|\{#|^ *[0-9]+ *$",
     },
 );
 pub(crate) const HEADER: Shape = Shape::Hidden(form(header));

@@ -314,7 +314,8 @@ pub fn grant_command(options: &RabbitOptions, routes: &[RouteOptions]) -> String
         Some(url) if !url.username().is_empty() => url.username(),
         _ => "guest",
     };
-    let vhost = virtual_host(options);
+    // Within the quotes of a shell.
+    let vhost = virtual_host(options).replace('\'', r"'\''");
     let either = |routes: &mut dyn Iterator<Item = &RouteOptions>| {
         let names: Vec<_> = routes.map(|route| literal(route.queue())).collect();
         names.join("|")

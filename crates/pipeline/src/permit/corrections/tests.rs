@@ -177,3 +177,27 @@ async fn a_key_that_is_closed_for_long_opens_no_earlier_because_of_a_second_answ
         assert_eq!(length.as_secs_f64().ceil() as u64, seconds, "{all:?}");
     }
 }
+
+#[test]
+fn what_no_longer_counts_does_not_hide_what_a_later_answer_says() {
+    let (limit, start) = (limit(), Mono::default());
+    let left = |units, millis| Corrected::Left {
+        units,
+        length: Duration::from_millis(millis),
+    };
+    let mut corrections = Corrections::new(start);
+    corrections.note(of(&limit, left(0, 200)), start);
+    let later = start + Duration::from_millis(300);
+    corrections.note(of(&limit, left(4, 60_000)), later);
+    let written = corrections.take(1, later);
+    assert!(
+        matches!(
+            written[..],
+            [Correction {
+                what: Corrected::Left { units: 4, .. },
+                ..
+            }]
+        ),
+        "{written:?}"
+    );
+}
