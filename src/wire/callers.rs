@@ -24,7 +24,7 @@ use sluiced_settings::made::Costing;
 use sluiced_settings::secrets::Secrets;
 use sluiced_settings::types::{self, Limit, Paced, Settings, callers_route};
 use sluiced_telemetry::health::Health;
-use sluiced_template::{CostOf, LabelCounting, LimitTemplates, RouteFigures, says_none};
+use sluiced_template::{CostOf, LimitCounting, LimitTemplates, RouteFigures, says_none};
 
 /// Bounds of the pipeline for messages that wait. They never end a request: its wait (`max_wait`) is shorter.
 const HELD: Duration = Duration::from_secs(24 * 3600);
@@ -132,11 +132,11 @@ impl Named<'_> {
         pacers: &Pacers<'_>,
     ) -> Result<RouteSpec, WireError> {
         let (settings, callers) = (self.settings, self.callers);
-        let labels = labels(settings, callers).map_err(|e| self.wrong("limits", e))?;
+        let templates = templates(settings, callers).map_err(|e| self.wrong("limits", e))?;
         Ok(RouteSpec {
             name: Arc::clone(&self.route),
             rules: rules(settings, self.name, callers),
-            counting: RouteLimits::new(labels, pacers.counted(&callers.limits)),
+            counting: RouteLimits::new(templates, pacers.counted(&callers.limits)),
             downstream: ports.downstream,
             // What a downstream answers to callers is not seen here.
             figures: RouteFigures::none(),
@@ -210,10 +210,10 @@ fn names_key(limit: &Limit) -> NamesKey {
 }
 
 /// The templates by which a request is counted. They read the body that the crate `callers` makes of the request.
-fn labels(
+fn templates(
     settings: &Settings,
     callers: &types::Callers,
-) -> Result<LimitTemplates, sluiced_template::WrongLabel> {
+) -> Result<LimitTemplates, sluiced_template::WrongLimitTemplate> {
     let texts = callers.limits.iter().filter_map(|name| {
         let limit = settings.limits.get(name)?;
         let key = match names_key(limit) {
@@ -227,7 +227,7 @@ fn labels(
         Some((name, limit, key, cost))
     });
     let texts: Vec<_> = texts.collect();
-    let each = texts.iter().map(|(name, limit, key, cost)| LabelCounting {
+    let each = texts.iter().map(|(name, limit, key, cost)| LimitCounting {
         limit: name,
         key: key.as_deref(),
         cost: CostOf::Made(cost),

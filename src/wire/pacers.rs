@@ -19,8 +19,8 @@ use sluiced_settings::made::Costing;
 use sluiced_settings::made::ZoneText;
 use sluiced_settings::types::{Paced, Route, Settings};
 use sluiced_template::{
-    CostOf, LabelCounting, LimitTemplates, OwnRules, QuotaIn, RouteActuals, RouteFigures,
-    RouteQuotas, RouteThrottles, SegmentCounting, WrongLabel,
+    CostOf, LimitCounting, LimitTemplates, OwnRules, QuotaIn, RouteActuals, RouteFigures,
+    RouteQuotas, RouteThrottles, SegmentCounting, WrongLimitTemplate,
 };
 
 /// The pacers, built route by route.
@@ -61,8 +61,8 @@ impl<'a> Pacers<'a> {
 
     /// How the limits of a route count its messages.
     pub(super) fn counting(&self, name: &str, route: &Route) -> Result<RouteLimits, WireError> {
-        let labels = route_labels(self.settings, name, route)?;
-        Ok(RouteLimits::new(labels, self.counted(&route.limits)))
+        let templates = route_templates(self.settings, name, route)?;
+        Ok(RouteLimits::new(templates, self.counted(&route.limits)))
     }
 
     /// The limits of these names, as they count messages.
@@ -139,18 +139,18 @@ impl<'a> Pacers<'a> {
 }
 
 /// The keys and costs of a message for the limits of a route.
-pub(super) fn route_labels(
+pub(super) fn route_templates(
     settings: &Settings,
     name: &str,
     route: &Route,
 ) -> Result<LimitTemplates, WireError> {
-    let mut labels = Vec::new();
+    let mut each_limit = Vec::new();
     for limit_name in &route.limits {
         let Some(limit) = settings.limits.get(limit_name) else {
             let at = format!("routes.{name}.limits");
             return Err(WireError::new(at, "no limit of that name"));
         };
-        labels.push(LabelCounting {
+        each_limit.push(LimitCounting {
             limit: limit_name,
             key: limit.key().map(|key| key.as_str()),
             cost: match limit.cost() {
@@ -167,8 +167,8 @@ pub(super) fn route_labels(
         priority: route.priority.made(),
         timezone: route.timezone.as_ref().and_then(ZoneText::made),
     };
-    let counting = LimitTemplates::new(&labels, fair_by);
-    let counting = counting.and_then(|labels| labels.with_own(own));
+    let counting = LimitTemplates::new(&each_limit, fair_by);
+    let counting = counting.and_then(|templates| templates.with_own(own));
     let counting = counting.map_err(wrong)?;
     match (settings.paced_limit(route), route.in_segments()) {
         (Some((limit, _)), Some(smpp)) => {
@@ -177,7 +177,9 @@ pub(super) fn route_labels(
                 text: smpp.text.as_str(),
                 cutting: smpp.cutting(),
             };
-            counting.counting_segments(&labels, segments).map_err(wrong)
+            counting
+                .counting_segments(&each_limit, segments)
+                .map_err(wrong)
         }
         _ => Ok(counting),
     }
@@ -199,7 +201,7 @@ pub(super) fn route_figures(
         };
         Some((limit.as_str(), quota.spare, text))
     });
-    let wrong = |e: WrongLabel| WireError::new(e.key, e.wrong);
+    let wrong = |e: WrongLimitTemplate| WireError::new(e.key, e.wrong);
     Ok(RouteFigures {
         quotas: RouteQuotas::new(name, quotas).map_err(wrong)?,
         actuals: RouteActuals::new(settings.actuals(route)).map_err(wrong)?,

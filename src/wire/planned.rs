@@ -1,6 +1,6 @@
 //! A route with its limits in terms of the core, without queues, stores or calls: for `sluiced plan`, and for `trials`.
 
-use super::pacers::route_labels;
+use super::pacers::route_templates;
 use super::stores::rows;
 use super::{WireError, routes};
 use sluiced_core::limits::Rule;
@@ -16,7 +16,7 @@ use sluiced_template::LimitTemplates;
 #[derive(Debug)]
 pub struct Planned {
     name: String,
-    pub(super) labels: LimitTemplates,
+    pub(super) templates: LimitTemplates,
     /// In the order of the route.
     pub limits: Vec<PlannedLimit>,
     /// The pace of the paced limit, and that of its reserve.
@@ -52,7 +52,7 @@ impl Planned {
             });
         }
         Ok(Self {
-            labels: route_labels(settings, name, route)?,
+            templates: route_templates(settings, name, route)?,
             limits,
             rows: rows(settings.paced_limit(route).map(|(_, paced)| paced)),
             rules: routes::rules(settings, name, route)?,
@@ -66,7 +66,7 @@ impl Planned {
     /// # Errors
     /// When a limit cannot count it.
     pub fn label(&self, message: &Message) -> Result<LimitInputs, Undecodable> {
-        self.labels.of(message, self.facts())
+        self.templates.of(message, self.facts())
     }
 
     /// The facts of its first call.

@@ -118,7 +118,7 @@ impl Trial {
         }
         let label = self
             .route
-            .labels
+            .templates
             .of(message, self.route.facts_of(attempt))?;
         for (limit, charge) in self.route.limits.iter().zip(&label.charges) {
             let most = limit.rule.as_ref().map(Rule::max_cost);

@@ -40,14 +40,14 @@ use super::time::{Mono, StoreTime};
 /// replica knows its rest.
 const REST: Duration = Duration::from_secs(60);
 
-/// What a failed or refused call means for its message.
+/// What a call means for its message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Consequence {
     Done,
     /// Again after the wait; this call counts as an attempt.
     Retry(Duration),
     /// Again at once: this call does not count.
-    Anew,
+    WithNewCredentials,
     /// The downstream is away: again when it is back, and not before other messages until this time.
     Away(Option<Mono>),
     /// Refused, while others may pass: again after the wait.
@@ -65,7 +65,7 @@ pub fn decide(
     refusals: &mut Refusals,
     opening: impl Fn(StoreTime) -> StoreTime,
 ) -> AfterCall {
-    let ended = gate.ended(call.sign(), call.now.local);
+    let ended = gate.ended(call.evidence(), call.now.local);
     // Where a message may be called only once, a call that may have arrived is not repeated.
     let is_repeatable = call.rules.max_attempts > 1 || !call.maybe_delivered;
     let away = ended.away.filter(|_| is_repeatable);
@@ -81,7 +81,9 @@ pub fn decide(
         }
         Outcome::Throttled { wait } => call.throttled(wait, refusals),
         Outcome::Held { wait } => call.refused(wait, Scope::Message, refusals),
-        Outcome::Transient { .. } if call.is_anew() => (Consequence::Anew, nothing),
+        Outcome::Transient { .. } if call.has_new_credentials() => {
+            (Consequence::WithNewCredentials, nothing)
+        }
         Outcome::Transient { wait } => (call.failed(wait, away), nothing),
         Outcome::Permanent => (Consequence::Dead(DeadReason::Rejected), nothing),
     };
@@ -101,7 +103,7 @@ pub fn decide(
         tries: call.tried(consequence),
         claims: call.claims(consequence),
         returns_units: call.returns_units(consequence),
-        came_early: call.outcome == Outcome::Accepted && call.tries.refused_for_nothing,
+        came_early: call.outcome == Outcome::Accepted && call.tries.refused_without_subject,
         is_denied: matches!(consequence, Consequence::Freeze(_) | Consequence::Aside(_)),
         freeze,
         closes,
@@ -117,10 +119,12 @@ pub fn decide(
 
 impl CallEnd<'_> {
     /// What it shows about the downstream. A permanent outcome is about the message.
-    const fn sign(&self) -> Evidence {
+    const fn evidence(&self) -> Evidence {
         match (self.outcome, self.reply) {
             (Outcome::Transient { .. }, Err(_)) => Evidence::Away,
-            (Outcome::Transient { .. }, Ok(status)) if status.is_about_us && !self.is_anew() => {
+            (Outcome::Transient { .. }, Ok(status))
+                if status.is_about_us && !self.has_new_credentials() =>
+            {
                 Evidence::Away
             }
             (Outcome::Transient { .. }, Ok(_)) | (_, Err(_)) => Evidence::Unclear,
@@ -132,7 +136,7 @@ impl CallEnd<'_> {
 
     /// Whether it is made again with other credentials. A second refusal in a row is an answer like any other:
     /// otherwise a message could be called without end.
-    const fn is_anew(&self) -> bool {
+    const fn has_new_credentials(&self) -> bool {
         self.renewed && !self.tries.renewed
     }
 
@@ -251,7 +255,7 @@ impl CallEnd<'_> {
         match consequence {
             Consequence::Done => Next::Done,
             Consequence::Dead(reason) => Next::Dead(reason),
-            Consequence::Anew => again(NextWait::Here(None), false),
+            Consequence::WithNewCredentials => again(NextWait::Here(None), false),
             Consequence::Away(until) => again(NextWait::Here(until), true),
             // Behind the other messages once the freeze has ended: the whole route waits.
             Consequence::Freeze(wait) => again(NextWait::Here(Some(self.now.local + wait)), false),
@@ -287,7 +291,7 @@ impl CallEnd<'_> {
     fn tried(&self, consequence: Consequence) -> Tries {
         let before = self.tries;
         let spends = match consequence {
-            Consequence::Done | Consequence::Anew => false,
+            Consequence::Done | Consequence::WithNewCredentials => false,
             Consequence::Retry(_) | Consequence::Dead(_) => true,
             Consequence::Away(_) | Consequence::Freeze(_) | Consequence::Aside(_) => {
                 self.maybe_taken()
@@ -302,7 +306,7 @@ impl CallEnd<'_> {
                 Consequence::Aside(_) => before.refused_since.or(Some(self.now.store)),
                 _ => before.refused_since,
             },
-            refused_for_nothing: matches!(
+            refused_without_subject: matches!(
                 (consequence, self.outcome, self.throttles),
                 (
                     Consequence::Aside(_),
@@ -310,7 +314,7 @@ impl CallEnd<'_> {
                     Throttles::Unsaid
                 )
             ),
-            renewed: consequence == Consequence::Anew,
+            renewed: consequence == Consequence::WithNewCredentials,
             last_status: match self.outcome {
                 Outcome::Accepted => before.last_status,
                 _ => self.reply.ok().map(|status| status.number),

@@ -185,14 +185,14 @@ impl Breaker {
     }
 
     /// A call ended. Returns what must be reported to the store.
-    pub fn observe(&mut self, sign: Evidence, now: Mono) -> Option<BreakerReport> {
-        match sign {
+    pub fn observe(&mut self, evidence: Evidence, now: Mono) -> Option<BreakerReport> {
+        match evidence {
             Evidence::Accepted => self.rejected = 0,
             Evidence::Rejected => self.rejected = self.rejected.saturating_add(1),
             Evidence::Alive | Evidence::Away | Evidence::Unclear => {}
         }
         let refuses_all = self.rejections().is_some();
-        match (self.state, sign) {
+        match (self.state, evidence) {
             (
                 BreakerState::Probing { .. } | BreakerState::Closed | BreakerState::Ramp(_),
                 Evidence::Rejected,

@@ -184,13 +184,13 @@ impl Gate {
     }
 
     /// A call ended, with this sign of the downstream.
-    pub fn ended(&mut self, sign: Evidence, now: Mono) -> CallEnded {
+    pub fn ended(&mut self, evidence: Evidence, now: Mono) -> CallEnded {
         let Some(breaker) = &mut self.breaker else {
             return CallEnded::default();
         };
         let (was_closed, was_probing) = (breaker.is_closed(), breaker.is_probing());
         let pauses = breaker.pauses_alone();
-        let report = breaker.observe(sign, now);
+        let report = breaker.observe(evidence, now);
         let failed = report == Some(BreakerReport::Failed) || breaker.pauses_alone() > pauses;
         let behind = now + breaker.rule().pause.max;
         let away = breaker.is_open().then_some(Away {

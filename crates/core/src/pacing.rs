@@ -50,7 +50,7 @@ impl Pacing {
 
     /// No row: nothing paces the messages, and a slot is always due.
     #[must_use]
-    pub const fn free() -> Self {
+    pub const fn unpaced() -> Self {
         Self::Free { frozen_until: None }
     }
 

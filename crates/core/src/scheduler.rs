@@ -128,12 +128,12 @@ pub struct Scheduler<T> {
     permitted_sum: Sum,
     /// When permits run out.
     ends: BTreeSet<(Mono, PermittedKey)>,
-    permitted_count: u64,
+    permitted_number: u64,
     /// When the last message was sent.
     last_call: Option<Mono>,
     /// Messages with a time of their own before which they may not be sent, as they came.
     delayed: BTreeMap<(Mono, u64), T>,
-    delayed_count: u64,
+    delayed_number: u64,
     /// How late the missed slots were that a message could have used.
     late: Vec<Duration>,
     /// Actions that follow from answers and batches.
@@ -157,9 +157,9 @@ impl<T: Queued> Scheduler<T> {
             permitted: BTreeMap::new(),
             permitted_sum: Sum::default(),
             ends: BTreeSet::new(),
-            permitted_count: 0,
+            permitted_number: 0,
             delayed: BTreeMap::new(),
-            delayed_count: 0,
+            delayed_number: 0,
             late: Vec::new(),
             next_actions: VecDeque::new(),
         }
@@ -220,8 +220,8 @@ impl<T: Queued> Scheduler<T> {
 
     /// Adds a message that may not be sent before `at`.
     pub fn delay(&mut self, item: T, at: Mono) {
-        self.delayed_count += 1;
-        self.delayed.insert((at, self.delayed_count), item);
+        self.delayed_number += 1;
+        self.delayed.insert((at, self.delayed_number), item);
     }
 
     /// How late the slots were that were missed since the last call and that a message could have used.

@@ -10,7 +10,7 @@
 //! date of the answer itself, and [`decimal`] splits a number at its point. Headers are asked for by their names in
 //! lower case; a point in time is compared with `now`.
 //!
-//! **May know**: `core` (its values). No I/O, no clock. Known by `http`, and by `settings` and `template` below it.
+//! **May know**: `core` (its values). No I/O, no clock. Known by `http`, and by `settings` and `template`.
 
 #![warn(missing_docs)]
 

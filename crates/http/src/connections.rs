@@ -4,14 +4,14 @@
 //! - `egress`: the network, perhaps through a proxy;
 //! - `hosts`: which hosts a message may lead to, `places`: what is kept for each of them;
 //! - `lifetime`: for how long a connection is used;
-//! - `gate`: stops a call that is too late;
+//! - `write_gate`: stops a call that is too late;
 //! - `ongoing`: notices where they are too few, and a downstream that takes no calls.
 
 pub(super) mod connect;
 pub(super) mod egress;
-pub(super) mod gate;
 pub(super) mod hosts;
 pub(super) mod lifetime;
 pub(super) mod ongoing;
 pub(super) mod places;
 mod spares;
+pub(super) mod write_gate;

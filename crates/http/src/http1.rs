@@ -1,7 +1,6 @@
 //! Calls over HTTP/1.1: each has its connection for itself, one that was opened before its slot.
 //!
-//! A call that cannot be written in time is not written at all (`gate`). One timeout covers it from its slot to the end
-//! of the answer.
+//! A call that cannot be written in time is not written at all (`write_gate`).
 //!
 //! Answers that other clients take are taken: a space before the colon of a header, a header on several lines, a line
 //! that is no header, many headers. The message may have been taken, and a repeat would be a duplicate.
@@ -30,8 +29,8 @@ use tokio::time::{Instant, timeout_at};
 
 use super::answers::failure::Failure;
 use super::connections::connect::WarmConnector;
-use super::connections::gate::Writing;
 use super::connections::lifetime::Lifetimes;
+use super::connections::write_gate::Writing;
 use super::transport::{AnswerBody, HttpAnswer, NoAnswer};
 use sluiced_core::judge::Silence;
 use sluiced_ports::dial::find;

@@ -12,7 +12,7 @@ use hyper::body::Incoming;
 use tokio::time::Instant;
 
 use super::answers::failure::Failure;
-use super::connections::gate::Writing;
+use super::connections::write_gate::Writing;
 use super::http1::Http1;
 use super::http2::{Http2, Received};
 use sluiced_core::judge::Silence;

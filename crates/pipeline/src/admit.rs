@@ -320,7 +320,7 @@ pub(super) fn settle_never(waiting: Waiting, by: usize, most: u64, now: StoreTim
 }
 
 /// It is not called: a message of its key was accepted before, or may have been and must not be sent twice.
-pub(super) fn settle_ended(waiting: Waiting, by: usize, how: NotCalled, now: StoreTime) {
+pub(super) fn settle_not_called(waiting: Waiting, by: usize, how: NotCalled, now: StoreTime) {
     let job = waiting.job;
     match how {
         NotCalled::Done => {

@@ -2,7 +2,7 @@
 //!
 //! A `timerfd` is driven by the kernel's high-resolution timers and, unlike a sleeping thread, is
 //! not widened by the thread's timer slack; it wakes the pacer's own event loop directly, so no
-//! second thread has to hand the slot over. The operating notes have the measured lateness.
+//! second thread has to hand the slot over. `sluiced_slot_lateness_seconds` measures the lateness.
 
 use std::io;
 

@@ -1,5 +1,5 @@
 //! Decode: a delivery becomes a message that waits for its slot, or gets its verdict here, before it
-//! could cost a slot. `job` has the types; keys, costs and the tenant come from the route's `labels` and
+//! could cost a slot. `job` has the types; keys, costs and the tenant come from the route's templates and
 //! the request from its `downstream`, both rendered by `template`.
 //!
 //! A message whose header says that it must not be sent yet goes back to the wait ladder or, if the
@@ -66,7 +66,7 @@ fn made(
     origin: CameFrom,
     now: Now,
 ) -> Option<Waiting> {
-    let reading = Reading {
+    let reading = Decoder {
         route,
         message: delivery.message(),
         history: &history,
@@ -97,7 +97,7 @@ fn made(
 }
 
 /// What a message is, to the limits and to the downstream.
-struct Read {
+struct Decoded {
     call: Box<dyn Call>,
     times: Times,
     takes: Takes,
@@ -107,7 +107,7 @@ struct Read {
 }
 
 /// A message that is being read.
-struct Reading<'a> {
+struct Decoder<'a> {
     route: &'a Arc<Route>,
     message: &'a Message,
     history: &'a History,
@@ -115,9 +115,9 @@ struct Reading<'a> {
     now: Now,
 }
 
-impl Reading<'_> {
+impl Decoder<'_> {
     /// Reads it. The error is its verdict without a call.
-    fn read(&self) -> Result<Read, Verdict> {
+    fn read(&self) -> Result<Decoded, Verdict> {
         let route = self.route;
         let (ends, wait) = self.may_be_sent()?;
         let facts = route.facts(self.history);
@@ -140,7 +140,7 @@ impl Reading<'_> {
                 debug!(route = %route.name, %why, "undecodable message");
                 self.unfit(DeadReason::Undecodable, why.to_string())
             })?;
-        Ok(Read {
+        Ok(Decoded {
             call,
             times,
             takes,
@@ -215,13 +215,13 @@ impl Reading<'_> {
     fn counted(&self, facts: Facts<'_>) -> Result<(Takes, Option<Zone>), Verdict> {
         let route = self.route;
         let invalid = |detail| self.unfit(DeadReason::Invalid, detail);
-        let labelled = route.counting.labels.of(self.message, facts);
+        let labelled = route.counting.templates.of(self.message, facts);
         let label = labelled.map_err(|why| {
             debug!(route = %route.name, %why, "a limit cannot count a message");
             invalid(why.to_string())
         })?;
         let takes = takes(route, &label);
-        // `labels` knows the limits of the file; they may have been lowered since.
+        // The templates know the limits of the file; they may have been lowered since.
         for Charge { limit, cost, .. } in &takes.charges {
             let most = limit.policy().rule.max_cost();
             if u64::from(cost.get()) > most {

@@ -62,7 +62,7 @@ impl History {
                     .map_or(0, |n| n.min(MOST_ATTEMPTS)),
                 in_parts: false,
                 refused_since: time(header::THROTTLED).map(|at| at.min(now)),
-                refused_for_nothing: false,
+                refused_without_subject: false,
                 renewed: false,
                 last_status: number(header::LAST_STATUS).and_then(|n| u32::try_from(n).ok()),
             },

@@ -211,7 +211,7 @@ impl Job {
     }
 
     /// The verdict after its deadline: it is too old, or waits for its next opening.
-    pub(super) fn past_deadline(&self, now: StoreTime) -> Verdict {
+    pub(super) fn verdict_past_deadline(&self, now: StoreTime) -> Verdict {
         let Times {
             too_old,
             hours,

@@ -27,8 +27,7 @@
 //! | `meters` | what is counted |
 //!
 //! The `pacer` is a thread with a runtime of its own for each paced limit, and for each route without one: it waits for
-//! slots and sends, so that neither AMQP traffic nor decoding can delay a slot. The parent of a folder opens with a
-//! list of its modules.
+//! slots and sends, so that neither AMQP traffic nor decoding can delay a slot.
 //!
 //! Messages travel through channels whose content is bounded by the prefetch.
 //!

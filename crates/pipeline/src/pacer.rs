@@ -56,7 +56,7 @@ use sluiced_ports::store::{Notice, StoreError};
 use sluiced_telemetry::health::{Health, Heartbeat};
 use sluiced_telemetry::waits::{Waits, WaitsFor};
 
-use super::admit::{Admission, Keyed, settle_ended, settle_never};
+use super::admit::{Admission, Keyed, settle_never, settle_not_called};
 use super::alarm::Alarm;
 use super::handle::{PacerHandle, PacerLeftover, ToPacer};
 use super::job::{Job, Waiting};
@@ -89,6 +89,7 @@ struct Stopping {
 
 type Asking = BoxFuture<'static, (Row, Mono, Result<LeaseAnswer, StoreError>)>;
 
+/// A pacer, on its thread.
 pub(super) struct Pacer {
     scheduler: Scheduler<Waiting>,
     handle: PacerHandle,
@@ -108,7 +109,9 @@ pub(super) struct Pacer {
     heartbeat: Heartbeat,
     /// Notified when the current policy is not the one that the scheduler knows.
     outdated: Arc<Notify>,
+    /// What metrics have of the tally.
     counted: LeaseTally,
+    /// When overdue messages were looked for last.
     swept: Mono,
     /// Messages that came so far.
     arrivals: u64,
@@ -209,7 +212,7 @@ impl Pacer {
                 Action::Expired(Waiting { job, .. }) => {
                     job.route.calls.passed_over();
                     let store_now = self.handle.store_time(now);
-                    let verdict = job.past_deadline(store_now);
+                    let verdict = job.verdict_past_deadline(store_now);
                     job.settle(verdict);
                 }
                 // Its session is gone: the broker delivers it again, to any replica that consumes.
@@ -229,7 +232,7 @@ impl Pacer {
                 }
                 Action::NotCalled { item, by, how } => {
                     item.job.route.calls.passed_over();
-                    settle_ended(item, by, how, self.handle.store_time(now));
+                    settle_not_called(item, by, how, self.handle.store_time(now));
                 }
                 Action::Close { route, until } => self.close_route(route, until),
                 Action::Wait(until) => {

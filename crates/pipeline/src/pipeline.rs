@@ -313,7 +313,7 @@ fn scheduler(
             let holder = |limit: &PacedRow| LeaseHolder::new(limit.pace, jitter);
             Pacing::with_reserve(holder(&rows.main), rows.reserve.as_ref().map(holder))
         }
-        None => Pacing::free(),
+        None => Pacing::unpaced(),
     };
     let waits = limits().any(|limit| limit.lost_wait != LostWait::For(Duration::ZERO));
     let hears_first = if waits {

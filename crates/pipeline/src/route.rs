@@ -76,7 +76,7 @@ pub struct RouteSpec {
 #[derive(Debug)]
 pub struct RouteLimits {
     /// Labels messages for `limits`, in their order.
-    pub(super) labels: LimitTemplates,
+    pub(super) templates: LimitTemplates,
     pub(super) limits: Vec<RouteLimit>,
     /// The keys of its limits that are for all messages.
     for_all: Vec<KeyId>,
@@ -95,13 +95,13 @@ pub enum RouteLimit {
 }
 
 impl RouteLimits {
-    /// `labels` labels messages for `limits`, in their order.
+    /// `templates` make keys and costs of messages for `limits`, in their order.
     #[must_use]
-    pub fn new(labels: LimitTemplates, limits: Vec<RouteLimit>) -> Self {
+    pub fn new(templates: LimitTemplates, limits: Vec<RouteLimit>) -> Self {
         let for_all = keyed(&limits).map(|limit| key_id(&limit.name, limit_key(&[])));
         Self {
             for_all: for_all.collect(),
-            labels,
+            templates,
             limits,
         }
     }

@@ -6,8 +6,8 @@
 //! round trip. A denial says when to come back; it takes nothing and reserves nothing.
 
 mod granted;
+mod inputs;
 mod key;
-mod label;
 
 use std::collections::HashMap;
 use std::fmt;
@@ -26,8 +26,8 @@ use sluiced_core::policy::PolicyVersion;
 use sluiced_core::time::StoreTime;
 
 pub use self::granted::{Corrected, Correction, GrantedAt, GrantedCharge};
+pub use self::inputs::{KeyText, LimitInputs};
 pub use self::key::{LimitKey, key_id, limit_key, message_key};
-pub use self::label::{KeyText, LimitInputs};
 
 /// A limit that is decided message by message. All users of it have the same policy, which is
 /// replaced when it changes.

@@ -13,7 +13,7 @@
 //!
 //! **Public API**: [`Provider`] in this process, or the command `sluiced provider`.
 //!
-//! **May know**: `core`, `pdu`, `ports`, `simulation` (the judge of windows), texts of `settings`.
+//! **May know**: `core`, `pdu`, `ports`, `simulation` (the judge of windows), values of `settings`.
 
 pub mod connection;
 mod double;

@@ -9,7 +9,8 @@
 //! once.
 //!
 //! Read them in this order: `schema` (the words of the table), `text`, `made` and `forms` (forms of text), `types`
-//! (the table), `path`, `fault`, `excerpt`, `reading`, `checks`. Also made from the table: `shown` (`check --print`,
+//! (the table), `path`, `fault`, `excerpt`, `reading`, `checks`; beside them `secrets` and `urls` (what keys name),
+//! `sockets` (addresses), `memory` (what Redis will hold). Also made from the table: `shown` (`check --print`,
 //! `config/default.toml`, the JSON schema, what limits and routes will do in words), and `policy`.
 //!
 //! **Public API**: `load` returns valid settings or every fault with its place; `types` are plain values for the

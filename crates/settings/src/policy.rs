@@ -25,7 +25,7 @@ use super::reading::conform::{conform, scalar};
 use super::reading::layers::entries;
 use super::reading::variables::read;
 use super::schema::{Key, Need, Shape};
-use super::text::Quota;
+use super::text::RateText;
 use super::types::{LIMIT, Limit};
 
 /// Words of a paced limit that only a restart changes.
@@ -121,7 +121,7 @@ impl Limit {
                 continue;
             }
             if name == ADAPTED && self.as_paced().is_some() {
-                let rate = text.parse::<Quota>();
+                let rate = text.parse::<RateText>();
                 adapted = Some(rate.map_err(|why| wrong(name, text, why.to_string()))?);
                 continue;
             }

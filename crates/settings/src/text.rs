@@ -101,9 +101,9 @@ impl fmt::Display for HeadroomText {
 
 /// A rate: `"400/1s"`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Quota(pub Rate);
+pub struct RateText(pub Rate);
 
-impl FromStr for Quota {
+impl FromStr for RateText {
     type Err = TextError;
 
     fn from_str(text: &str) -> Result<Self, TextError> {
@@ -116,7 +116,7 @@ impl FromStr for Quota {
     }
 }
 
-impl fmt::Display for Quota {
+impl fmt::Display for RateText {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
     }
@@ -340,8 +340,15 @@ read_as_text!(
     Length,
     LossWait,
     Percent,
-    Quota,
+    RateText,
     Size,
     WindowRate
 );
-write_as_text!(HeadroomText, Length, LossWait, Percent, Quota, WindowRate);
+write_as_text!(
+    HeadroomText,
+    Length,
+    LossWait,
+    Percent,
+    RateText,
+    WindowRate
+);

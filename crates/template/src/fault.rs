@@ -52,7 +52,7 @@ pub enum WrongTemplate {
 /// A key of the configuration whose template is wrong.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{key}: {wrong}")]
-pub struct WrongLabel {
+pub struct WrongLimitTemplate {
     /// The key of the configuration, such as `limits.NAME.cost`, `fair_by` or `routes.NAME.downstream.throttles`.
     pub key: String,
     /// The first fault of its template.

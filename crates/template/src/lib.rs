@@ -38,7 +38,7 @@ mod context;
 mod fault;
 mod filters;
 mod json;
-mod labels;
+mod limit_inputs;
 mod secret;
 mod sent;
 pub mod sms;
@@ -49,9 +49,9 @@ pub use self::answers::{
     RouteThrottles,
 };
 pub use self::context::Context;
-pub use self::fault::{WrongLabel, WrongTemplate, says_none};
-pub use self::labels::{
-    CostOf, LabelCounting, LimitTemplates, MAX_PRIORITY, OwnRules, SegmentCounting,
+pub use self::fault::{WrongLimitTemplate, WrongTemplate, says_none};
+pub use self::limit_inputs::{
+    CostOf, LimitCounting, LimitTemplates, MAX_PRIORITY, OwnRules, SegmentCounting,
 };
 use self::secret::SECRET;
 pub use self::secret::{SecretValues, secrets_in};

@@ -10,7 +10,7 @@ use minijinja::{AutoEscape, Environment, Error, UndefinedBehavior};
 
 use super::fault::{self, is_null, render_error, unreadable};
 use super::secret::{self, is_secret, names_in};
-use super::{About, Context, WrongLabel, WrongTemplate, filters};
+use super::{About, Context, WrongLimitTemplate, WrongTemplate, filters};
 use sluiced_ports::downstream::Undecodable;
 
 /// A compiled template, by its name: `url`, `body`, `header x-tenant`.
@@ -143,9 +143,13 @@ impl Templates {
     }
 
     /// Compiles the template of a key of the configuration, and names it after that.
-    pub(super) fn add_key(&mut self, key: String, source: &str) -> Result<Template, WrongLabel> {
+    pub(super) fn add_key(
+        &mut self,
+        key: String,
+        source: &str,
+    ) -> Result<Template, WrongLimitTemplate> {
         let added = self.add(&key, source);
-        added.map_err(|wrong| WrongLabel { key, wrong })
+        added.map_err(|wrong| WrongLimitTemplate { key, wrong })
     }
 
     /// Whether any of them names this variable.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use sluiced_core::rate::{Rate, Span};
 use sluiced_core::time::micros;
-use sluiced_settings::text::{Length, Quota};
+use sluiced_settings::text::{Length, RateText};
 use sluiced_simulation::dice::Dice;
 
 /// The most messages of a plan: more take too much memory and time.
@@ -48,7 +48,7 @@ impl FromStr for Stream {
             Some((rate, during)) => (rate, Some(during)),
             None => (text, None),
         };
-        let rate = rate.parse::<Quota>();
+        let rate = rate.parse::<RateText>();
         let rate = rate.map_err(|why| WrongArrivals(why.to_string()))?.0;
         let during = during
             .map(|during| {

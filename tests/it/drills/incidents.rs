@@ -20,7 +20,7 @@ use crate::support::recorder::{Recorder, Reply};
 use crate::support::wait::{eventually, eventually_async, eventually_by_program};
 
 /// Rungs of the ladder of wait queues.
-const RUNGS: std::ops::Range<u32> = 0..18;
+const RUNGS: std::ops::Range<u32> = 0..13;
 
 /// (1) and (3): one replica is refused, and the others are not. It says that it is alone.
 async fn one_is_refused(day: &mut Day, status: u16, marketing: usize) {

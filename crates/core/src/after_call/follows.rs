@@ -56,8 +56,7 @@ pub enum Next {
     Done,
     /// It is a dead letter, for this reason.
     Dead(DeadReason),
-    /// It is called again by this route, after this wait. If `other_route_first`, another route of its queue that sends
-    /// is tried first.
+    /// It is called again.
     Again {
         /// Where it waits, and for how long.
         waits: NextWait,

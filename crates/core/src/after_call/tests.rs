@@ -208,7 +208,7 @@ fn what_may_have_been_taken_spends_an_attempt_whatever_the_breaker_does() {
 #[test]
 fn a_call_says_of_the_downstream_whether_it_is_there() {
     let of = |outcome, number: Option<u32>| {
-        call(outcome, number.map(status).ok_or(Silence::Timeout)).sign()
+        call(outcome, number.map(status).ok_or(Silence::Timeout)).evidence()
     };
     for number in [None, Some(500), Some(503), Some(401), Some(403), Some(407)] {
         assert_eq!(of(Outcome::TRANSIENT, number), Evidence::Away, "{number:?}");
@@ -409,7 +409,7 @@ fn a_message_that_passes_after_it_was_refused_for_nothing_came_too_early() {
     let refused = refused_alone(&answered(THROTTLED, 429));
     assert!(!refused.came_early);
     let passes = accepted(refused.tries);
-    assert!(passes.came_early && !passes.tries.refused_for_nothing);
+    assert!(passes.came_early && !passes.tries.refused_without_subject);
     let held = refused_alone(&answered(Outcome::Held { wait: SECOND }, 429));
     let named = refused_alone(&CallEnd {
         throttles: Throttles::Key {

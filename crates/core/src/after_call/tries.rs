@@ -15,7 +15,7 @@ pub struct Tries {
     /// Since when the downstream refuses this message while it accepts others; `None`: it does not refuse the message.
     pub refused_since: Option<StoreTime>,
     /// Its last call was refused, and the answer did not say for what. Not known of a message that comes from a queue.
-    pub refused_for_nothing: bool,
+    pub refused_without_subject: bool,
     /// Its last call was refused, and its credentials have been replaced. Not known of a message that comes from a
     /// queue.
     pub renewed: bool,
@@ -36,7 +36,7 @@ impl Tries {
         Self {
             attempts: self.spent(),
             in_parts: false,
-            refused_for_nothing: false,
+            refused_without_subject: false,
             renewed: false,
             ..self
         }

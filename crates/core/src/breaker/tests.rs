@@ -64,9 +64,9 @@ impl Fleet {
         Some(status)
     }
 
-    fn call_ends(&mut self, replica: usize, sign: Evidence) {
+    fn call_ends(&mut self, replica: usize, evidence: Evidence) {
         let now = self.mono();
-        let told = self.replicas[replica].observe(sign, now);
+        let told = self.replicas[replica].observe(evidence, now);
         self.answer(replica, told);
     }
 
@@ -89,14 +89,14 @@ impl Fleet {
 #[test]
 fn failures_in_a_row_open_it_for_all_and_one_that_succeeds_between_does_not() {
     let mut fleet = Fleet::of(3);
-    for sign in [
+    for evidence in [
         Evidence::Away,
         Evidence::Away,
         Evidence::Accepted,
         Evidence::Away,
         Evidence::Away,
     ] {
-        fleet.call_ends(0, sign);
+        fleet.call_ends(0, evidence);
     }
     assert_eq!(fleet.at(0), [0, 1, 2]);
     fleet.call_ends(0, Evidence::Unclear);
@@ -250,13 +250,13 @@ fn a_minute(fleet: &mut Fleet, signs: &[Evidence]) -> Vec<(u32, u32)> {
     let start = (fleet.now - 1_000_000_000) / 1_000;
     for step in 0..6_000_u64 {
         fleet.at(start + step * 10);
-        for (replica, sign) in signs.iter().enumerate() {
+        for (replica, evidence) in signs.iter().enumerate() {
             let now = fleet.mono();
             if fleet.replicas[replica].blocked(0, now).is_none() {
                 fleet.replicas[replica].sent(now);
-                fleet.call_ends(replica, *sign);
+                fleet.call_ends(replica, *evidence);
                 calls[replica].0 += 1;
-                calls[replica].1 += u32::from(*sign != Evidence::Accepted);
+                calls[replica].1 += u32::from(*evidence != Evidence::Accepted);
             }
         }
     }
@@ -316,13 +316,13 @@ fn rejections_in_a_row_open_it_and_one_that_is_accepted_between_does_not() {
     (0..3).for_each(|_| fleet.call_ends(0, Evidence::Rejected));
     fleet.call_ends(0, Evidence::Accepted);
     // Signs that show nothing about messages change nothing.
-    for sign in [
+    for evidence in [
         Evidence::Rejected,
         Evidence::Away,
         Evidence::Rejected,
         Evidence::Alive,
     ] {
-        fleet.call_ends(0, sign);
+        fleet.call_ends(0, evidence);
     }
     fleet.call_ends(0, Evidence::Rejected);
     assert_eq!(fleet.at(0), [0, 1]);

@@ -207,7 +207,7 @@ fn decide_one(candidate: &CellCandidate<'_>, cells: &mut [Cell], now: StoreTime)
         note(charge, &mut cells[charge.key], now);
         let_go(candidate, charge, &mut cells[charge.key], now);
     }
-    if let Some(ended) = ended(charges, cells, now) {
+    if let Some(ended) = not_called(charges, cells, now) {
         return ended;
     }
     let fit = |charge: &CellCharge<'_>| {
@@ -269,7 +269,7 @@ fn let_go(candidate: &CellCandidate<'_>, charge: &CellCharge<'_>, cell: &mut Cel
 }
 
 /// The decision where a message is not called whatever the other limits say.
-fn ended(charges: &[CellCharge<'_>], cells: &[Cell], now: StoreTime) -> Option<Decision> {
+fn not_called(charges: &[CellCharge<'_>], cells: &[Cell], now: StoreTime) -> Option<Decision> {
     charges.iter().enumerate().find_map(|(by, charge)| {
         let state = cells[charge.key].state.as_ref()?;
         let how = charge.limit.rule.ended(&state.taken, now)?;

@@ -162,7 +162,7 @@ impl Bench {
 
     pub(super) fn free(usable: Duration, trip: u64) -> Self {
         let pace = pace("1/1s");
-        Self::with(Pacing::free(), [pace, pace], usable, trip)
+        Self::with(Pacing::unpaced(), [pace, pace], usable, trip)
     }
 
     fn with(pacing: Pacing, paces: [Pace; 2], usable: Duration, trip: u64) -> Self {

@@ -88,10 +88,10 @@ pub struct Questions {
     /// Questions under way, the grants that they want, and when the last one left.
     under_way: u32,
     wanted: u64,
-    sent: Option<Mono>,
+    last_sent: Option<Mono>,
     /// When the first answer came, and the last one.
     first_answered: Option<Mono>,
-    answered: Option<Mono>,
+    last_answered: Option<Mono>,
     failures: Failures,
     /// Smoothed round trip.
     trip: Duration,
@@ -102,7 +102,7 @@ pub struct Questions {
     /// Grants wanted at a time, at most.
     at_once: u64,
     /// Permits ran out since the last question.
-    ran_out: bool,
+    has_run_out: bool,
 }
 
 impl Questions {
@@ -121,15 +121,15 @@ impl Questions {
             clock: ClockMap::default(),
             under_way: 0,
             wanted: 0,
-            sent: None,
+            last_sent: None,
             first_answered: None,
-            answered: None,
+            last_answered: None,
             failures: Failures::new(BACKOFF),
             trip: Duration::ZERO,
             varies: Duration::ZERO,
             granted: WHOLE,
             at_once,
-            ran_out: false,
+            has_run_out: false,
         }
     }
 
@@ -176,11 +176,11 @@ impl Questions {
     pub fn open_from(&self) -> Option<Mono> {
         // A store that did not answer is tried by one question at a time.
         let most = match self.failures.since() {
-            None if self.answered.is_some() => UNDER_WAY_MAX,
+            None if self.last_answered.is_some() => UNDER_WAY_MAX,
             _ => 1,
         };
         let gap = GAP.min(self.trip).max(self.trip / GAP_PART);
-        let apart = self.sent.map_or(Mono::default(), |sent| sent + gap);
+        let apart = self.last_sent.map_or(Mono::default(), |sent| sent + gap);
         (self.under_way < most).then(|| self.failures.retry_at().max(apart))
     }
 
@@ -189,7 +189,9 @@ impl Questions {
     #[must_use]
     pub fn next_heartbeat(&self) -> Option<Mono> {
         let open = self.open_from().filter(|_| self.under_way == 0)?;
-        let due = self.answered.map_or(Mono::default(), |at| at + HEARTBEAT);
+        let due = self
+            .last_answered
+            .map_or(Mono::default(), |at| at + HEARTBEAT);
         Some(due.max(open))
     }
 
@@ -266,12 +268,12 @@ impl Questions {
 
     /// A question for so many grants was sent.
     pub fn sent(&mut self, wanted: u64, now: Mono) {
-        if std::mem::take(&mut self.ran_out) {
+        if std::mem::take(&mut self.has_run_out) {
             self.at_once = (self.at_once / 2).max(1);
         }
         self.under_way += 1;
         self.wanted += wanted;
-        self.sent = Some(now);
+        self.last_sent = Some(now);
     }
 
     /// A question was answered. Returns since when the permits count, at the earliest.
@@ -284,10 +286,10 @@ impl Questions {
     ) -> Mono {
         self.ended(wanted);
         // The first answer included the loading of its script: it counts only until the second.
-        if self.answered == self.first_answered {
+        if self.last_answered == self.first_answered {
             (self.trip, self.varies) = (Duration::ZERO, Duration::ZERO);
         }
-        self.answered = Some(now);
+        self.last_answered = Some(now);
         self.first_answered.get_or_insert(now);
         self.failures.succeeded();
         let trip = now.since(sent);
@@ -315,7 +317,7 @@ impl Questions {
 
     /// Permits ran out before they were used.
     pub const fn ran_out(&mut self) {
-        self.ran_out = true;
+        self.has_run_out = true;
     }
 
     /// A question for so many grants was not answered. It may have been decided.
@@ -338,7 +340,7 @@ mod tests {
     #[test]
     fn the_round_trip_that_loads_the_script_is_forgotten_with_the_next() {
         let usable = Duration::from_millis(26);
-        let mut questions = Questions::of(&Pacing::free(), usable, Jitter::new(1));
+        let mut questions = Questions::of(&Pacing::unpaced(), usable, Jitter::new(1));
         let answered = |questions: &mut Questions, at: u64, trip: u64| {
             let (sent, now) = (Mono::from_micros(at), Mono::from_micros(at + trip));
             questions.sent(0, sent);
@@ -364,7 +366,7 @@ mod tests {
         const EPOCH: u64 = 1_795_228_193_000_012;
         const DAY: u64 = 86_400_000_000;
         let usable = Duration::from_millis(8);
-        let mut questions = Questions::of(&Pacing::free(), usable, Jitter::new(1));
+        let mut questions = Questions::of(&Pacing::unpaced(), usable, Jitter::new(1));
         let mut since = Mono::default();
         for (second, ahead) in [(1, 0), (2, 0), (3, DAY)] {
             let at = second * 1_000_000;

@@ -123,8 +123,8 @@ impl<T: Queued> Scheduler<T> {
     }
 
     pub(super) fn enter(&mut self, item: T, until: Mono) {
-        self.permitted_count += 1;
-        let place = (Reverse(item.priority()), until, self.permitted_count);
+        self.permitted_number += 1;
+        let place = (Reverse(item.priority()), until, self.permitted_number);
         self.permitted_sum.add(&item);
         self.ends.insert((until, place));
         self.permitted.insert(place, item);

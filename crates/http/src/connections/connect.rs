@@ -32,11 +32,11 @@ use tokio::time::{Instant, timeout, timeout_at};
 use tower_service::Service;
 
 use super::egress::{Dns, Egress, Proxy};
-use super::gate::GatedIo;
 use super::hosts::Allowed;
 use super::lifetime::Lifetimes;
 use super::places::Places;
 use super::spares::{Spares, State};
+use super::write_gate::GatedIo;
 use crate::url::usual_port;
 use sluiced_ports::clock::Clock;
 use sluiced_ports::dial::connect_detail;
@@ -82,11 +82,11 @@ pub(crate) struct WarmConnector {
     connect_timeout: Duration,
     lifetimes: Arc<Lifetimes>,
     clock: Clock,
-    places: Places<Idle>,
+    places: Places<PlaceSpares>,
 }
 
 /// The spare connections to one place, and what they need.
-struct Idle {
+struct PlaceSpares {
     /// Scheme and authority.
     origin: Uri,
     timeout: Duration,
@@ -115,7 +115,7 @@ impl WarmConnector {
             network,
             connect_timeout,
             clock,
-            places: Places::new(origin, |origin| Idle::new(origin, timeout, clock)),
+            places: Places::new(origin, |origin| PlaceSpares::new(origin, timeout, clock)),
             lifetimes,
         }
     }
@@ -146,7 +146,7 @@ impl WarmConnector {
     }
 
     /// Opens spare connections in the background.
-    fn open_later(&self, idle: Arc<Idle>, missing: usize) {
+    fn open_later(&self, idle: Arc<PlaceSpares>, missing: usize) {
         if missing == 0 {
             return;
         }
@@ -159,16 +159,16 @@ impl WarmConnector {
     }
 
     /// The spare connections to a place.
-    fn idle_for(&self, to: &Uri) -> Option<Arc<Idle>> {
+    fn idle_for(&self, to: &Uri) -> Option<Arc<PlaceSpares>> {
         let (clock, timeout) = (self.clock, self.lifetimes.unused());
-        let new = |origin| Idle::new(origin, timeout, clock);
+        let new = |origin| PlaceSpares::new(origin, timeout, clock);
         self.places.of(to, clock.now(), new)
     }
 
     /// Opens so many, within `bound`: how many it opened, and why not all of them.
     async fn open_spares(
         &self,
-        idle: &Arc<Idle>,
+        idle: &Arc<PlaceSpares>,
         missing: usize,
         bound: Duration,
     ) -> (usize, Option<String>) {
@@ -241,7 +241,7 @@ impl Service<Uri> for WarmConnector {
     }
 }
 
-impl Idle {
+impl PlaceSpares {
     fn new(origin: Uri, timeout: Duration, clock: Clock) -> Self {
         Self {
             origin,

@@ -89,7 +89,7 @@ pub(crate) fn sweep(
             job, not_before, ..
         } = waiting;
         if is_old {
-            let verdict = job.past_deadline(store_now);
+            let verdict = job.verdict_past_deadline(store_now);
             job.settle(verdict);
             continue;
         }

@@ -2,7 +2,7 @@
 //! the store which messages were accepted and what answers reported about keys.
 //!
 //! One task for each pacer, on the shared runtime. Many refunds and releases go in one round trip, and so do
-//! corrections (`corrections`).
+//! corrections (`corrections`). `book` has what is under way, `returning` the calls to the store.
 //!
 //! A call that ended while the store was away is released again until the store has done it: otherwise the
 //! claim of a message whose call failed would end as unknown. Units of messages that were not sent count as

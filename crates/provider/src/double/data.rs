@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use minijinja::Environment;
 use serde::Deserialize;
 
-use sluiced_settings::text::Quota;
+use sluiced_settings::text::RateText;
 
 /// Why a file is no double.
 #[derive(Debug, thiserror::Error)]
@@ -63,7 +63,7 @@ pub(super) struct Answer {
 pub(super) struct Refusal {
     pub(super) name: String,
     /// So many units in any window.
-    pub(super) rate: Option<Quota>,
+    pub(super) rate: Option<RateText>,
     /// So many calls at a time.
     pub(super) at_once: Option<u32>,
     /// An expression; `None`: all calls together.

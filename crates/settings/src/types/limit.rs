@@ -10,7 +10,7 @@ use crate::forms::templates::{ANSWER_TEMPLATE, COST, TEMPLATE};
 use crate::made::Costing;
 use crate::schema::Shape::{self, Flag, Length as Within, Text, Whole};
 use crate::schema::{Form, Key, SPAN, UNITS, kinds, table, words};
-use crate::text::{HeadroomText, Length, LossWait, Percent, Quota, TemplateText, WindowRate};
+use crate::text::{HeadroomText, Length, LossWait, Percent, RateText, TemplateText, WindowRate};
 use sluiced_core::rate::MAX_UNITS;
 use sluiced_core::zone::Zone;
 
@@ -22,7 +22,7 @@ const MIN_HORIZON: Duration = Duration::from_millis(20);
 pub(super) const MAX_HORIZON: Duration = Duration::from_secs(1);
 
 const UNITS_OR_NONE: Shape = Whole(0..=MAX_UNITS as i64);
-const RATE: Shape = Text(Form::of::<Quota>("^[0-9_ ]+/ *[0-9].*[^0-9. ]"));
+const RATE: Shape = Text(Form::of::<RateText>("^[0-9_ ]+/ *[0-9].*[^0-9. ]"));
 const HEADROOM: Shape = Text(Form::of::<HeadroomText>(r"^auto$|^[ +]*[0-9].*[^0-9. ]"));
 const LOST_WAIT: Shape = Text(Form::of::<LossWait>("^forever$|^[ +]*[0-9].*[^0-9. ]"));
 
@@ -123,7 +123,7 @@ table! {
     #[derive(Clone, Debug, Deserialize, Serialize)]
     pub struct Paced {
         /// Units per window; no window of this length ever holds more.
-        rate: Quota = RATE, Required "400/1s" live;
+        rate: RateText = RATE, Required "400/1s" live;
         /// How late a call may arrive at the downstream after its slot without breaking the limit. Three quarters of
         /// it may pass before the call leaves; one quarter is for how much the time of the way to the downstream
         /// varies. Costs headroom / (window + headroom) of the rate: 0.5 % for 5ms in 1s. "auto": follows what the replicas
@@ -156,7 +156,7 @@ table! {
         shared: bool = Flag, Default false;
         +
         /// What `adaptive` has made of the rate: in the current policy, never in a file.
-        adapted: Option<Quota>;
+        adapted: Option<RateText>;
     }
 }
 
@@ -165,7 +165,7 @@ table! {
     #[derive(Clone, Debug, Deserialize, Serialize)]
     pub struct Gcra {
         /// Units per window, evenly.
-        rate: Quota = RATE, Required "30/1s" live;
+        rate: RateText = RATE, Required "30/1s" live;
         /// Units at once beyond the first one: max_burst of CL.THROTTLE. No message may cost more than burst + 1.
         burst: u32 = UNITS_OR_NONE, Default 0 live;
     }
@@ -219,7 +219,7 @@ table! {
     #[derive(Clone, Debug, Deserialize, Serialize)]
     pub struct SlidingLog {
         /// Units in any window of this length.
-        rate: Quota = RATE, Required "5/1h" live;
+        rate: RateText = RATE, Required "5/1h" live;
     }
 }
 

@@ -3,7 +3,7 @@
 use std::num::NonZeroU32;
 
 use super::limit::{FixedWindow, Limit, OnUnknown, Paced, Start, TokenBucket};
-use crate::text::{Quota, WindowRate};
+use crate::text::{RateText, WindowRate};
 use sluiced_core::calendar::Calendar;
 use sluiced_core::headroom::Headroom;
 use sluiced_core::limits::concurrency::Concurrency;
@@ -69,7 +69,7 @@ impl Limit {
     pub fn with_units(&self, units: u32) -> Option<Self> {
         let mut paced = self.as_paced()?.clone();
         let rate = Rate::new(NonZeroU32::new(units)?, paced.rate.0.window()).ok()?;
-        paced.adapted = (rate != paced.rate.0).then_some(Quota(rate));
+        paced.adapted = (rate != paced.rate.0).then_some(RateText(rate));
         Some(Self::Paced(paced))
     }
 }

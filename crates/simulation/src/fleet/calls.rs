@@ -13,7 +13,7 @@ use crate::watch::{Away, Watch, What};
 const REFUSED: Duration = Duration::from_secs(1);
 
 impl<'a, W: Watch> Fleet<'a, W> {
-    /// Like `pipeline::send`: a slot or a permit that is too late now is lost, never used late.
+    /// Like `core::after_call`: a slot or a permit that is too late now is lost, never used late.
     pub(super) fn last_look(
         &mut self,
         replica: &mut Replica<'a>,
@@ -22,12 +22,11 @@ impl<'a, W: Watch> Fleet<'a, W> {
         mono: Mono,
     ) {
         let message = parcel.id;
+        replica.late.record(mono.since(slot.at), mono);
         if mono > slot.leave_by {
-            replica.late.record(mono.since(slot.at), mono);
             self.see(replica.id, What::TooLate { message });
             return self.again(replica, parcel);
         }
-        replica.late.record(mono.since(slot.at), mono);
         self.see(replica.id, What::Called { message });
         let way = self.travel();
         self.after(way, replica.id, Event::Arrive(parcel));
@@ -98,7 +97,7 @@ impl<'a, W: Watch> Fleet<'a, W> {
         refuses.then_some((REFUSED, true))
     }
 
-    /// Like `pipeline::send`: what a refusal is about waits, and other messages go first.
+    /// Like `core::after_call`: what a refusal is about waits, and other messages go first.
     pub(super) fn refused(
         &mut self,
         replica: &mut Replica<'a>,

@@ -87,7 +87,7 @@ impl Replica<'_> {
         let mut rows = rows.map(|pace| LeaseHolder::new(*pace, jitter));
         let pacing = match rows.next() {
             Some(main) => Pacing::with_reserve(main, rows.next()),
-            None => Pacing::free(),
+            None => Pacing::unpaced(),
         };
         let questions = setting
             .route

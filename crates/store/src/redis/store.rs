@@ -42,7 +42,7 @@ pub struct RedisStore {
     pub(super) notices: broadcast::Sender<Notice>,
     pub(super) limits: Arc<Limits>,
     /// The beat, from the first question about a keyed limit on.
-    pub(super) heart: OnceLock<AbortOnDropHandle<()>>,
+    pub(super) beat_task: OnceLock<AbortOnDropHandle<()>>,
     /// The keys of marks, from the first question about them on.
     marks: OnceLock<KeptKeys>,
     _supervisor: AbortOnDropHandle<()>,
@@ -75,7 +75,7 @@ impl RedisStore {
         ));
         Ok(Self {
             limits: Arc::new(Limits::new(Arc::clone(&connection), replica)),
-            heart: OnceLock::new(),
+            beat_task: OnceLock::new(),
             marks: OnceLock::new(),
             scripts: Scripts::new(Arc::clone(connection.access())),
             connection,

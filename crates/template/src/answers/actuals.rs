@@ -3,7 +3,7 @@
 use std::fmt;
 use std::num::NonZeroU32;
 
-use crate::{About, Template, Templates, WrongLabel};
+use crate::{About, Template, Templates, WrongLimitTemplate};
 use sluiced_headers::decimal;
 use sluiced_ports::downstream::{Answer, Facts};
 use sluiced_ports::message::Message;
@@ -36,7 +36,7 @@ impl RouteActuals {
     /// When a template is wrong, which a checked configuration excludes.
     pub fn new<'a>(
         limits: impl Iterator<Item = (&'a str, &'a str, Option<NonZeroU32>)>,
-    ) -> Result<Self, WrongLabel> {
+    ) -> Result<Self, WrongLimitTemplate> {
         let mut templates = Templates::about(About::Answer);
         let each = limits.map(|(limit, text, most)| {
             let template = templates.add_key(format!("limits.{limit}.actual"), text)?;

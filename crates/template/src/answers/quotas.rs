@@ -5,7 +5,7 @@
 use std::fmt;
 use std::time::SystemTime;
 
-use crate::{About, Template, Templates, WrongLabel};
+use crate::{About, Template, Templates, WrongLimitTemplate};
 use sluiced_core::judge::Remaining;
 use sluiced_headers::quota::{self, Format};
 use sluiced_ports::downstream::{Answer, Facts};
@@ -67,7 +67,7 @@ impl RouteQuotas {
     pub fn new<'a>(
         route: &str,
         quotas: impl Iterator<Item = (&'a str, u32, QuotaIn<&'a str>)>,
-    ) -> Result<Self, WrongLabel> {
+    ) -> Result<Self, WrongLimitTemplate> {
         let mut templates = Templates::about(About::Answer);
         let mut each = Vec::new();
         for (limit, spare, text) in quotas {

@@ -1,6 +1,6 @@
 //! Which limit a throttled call was refused for.
 
-use crate::{About, Template, Templates, WrongLabel};
+use crate::{About, Template, Templates, WrongLimitTemplate};
 use sluiced_ports::downstream::{Answer, Facts};
 use sluiced_ports::message::Message;
 
@@ -25,7 +25,7 @@ impl RouteThrottles {
     ///
     /// # Errors
     /// When the template is wrong, which a checked configuration excludes.
-    pub fn new(route: &str, text: Option<&str>) -> Result<Self, WrongLabel> {
+    pub fn new(route: &str, text: Option<&str>) -> Result<Self, WrongLimitTemplate> {
         let mut templates = Templates::about(About::Answer);
         let key = || format!("routes.{route}.downstream.throttles");
         let limit = text

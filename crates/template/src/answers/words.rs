@@ -1,6 +1,6 @@
 //! What the templates of an operator say that an answer means, and when to come back.
 
-use crate::{About, Template, Templates, WrongLabel};
+use crate::{About, Template, Templates, WrongLimitTemplate};
 use sluiced_core::judge::{Found, Meaning};
 use sluiced_ports::downstream::{Answer, Facts};
 use sluiced_ports::message::Message;
@@ -29,7 +29,7 @@ impl AnswerWords {
     ///
     /// # Errors
     /// When one is wrong, with its key.
-    pub fn new(outcome: Option<&str>, wait: Option<&str>) -> Result<Self, WrongLabel> {
+    pub fn new(outcome: Option<&str>, wait: Option<&str>) -> Result<Self, WrongLimitTemplate> {
         let mut templates = Templates::about(About::Answer);
         let mut compile = |key: &str, text: Option<&str>| {
             let added = text.map(|text| templates.add_key(key.to_owned(), text));

@@ -37,8 +37,12 @@ fn asks(scheduler: &mut Scheduler<Item>, now: Mono) -> Question<Item> {
 
 #[test]
 fn a_message_waits_for_nothing_else_until_its_limits_say_not_now() {
-    let questions = Questions::of(&Pacing::free(), Duration::from_millis(10), Jitter::new(1));
-    let mut scheduler = Scheduler::new(Pacing::free(), Some(questions));
+    let questions = Questions::of(
+        &Pacing::unpaced(),
+        Duration::from_millis(10),
+        Jitter::new(1),
+    );
+    let mut scheduler = Scheduler::new(Pacing::unpaced(), Some(questions));
     let waits =
         |scheduler: &Scheduler<Item>, at| scheduler.route_waits(1, Needs::SlotAndPermit, ms(at));
     assert_eq!(

@@ -40,7 +40,6 @@ const STALLED: f64 = 0.7;
 /// Waits in queues are whole seconds: if hardly any wait is short enough for memory, a key is idle meanwhile.
 const LADDER_STEP: Duration = Duration::from_secs(1);
 /// The factor if hardly any wait is short enough for memory.
-/// The factor if hardly any wait is short enough for memory.
 const ROTATES: f64 = 0.3;
 /// The share that is left of a limit of calls under way by key.
 const CALLS_BY_KEY: f64 = 0.1;

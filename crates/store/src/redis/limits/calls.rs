@@ -26,7 +26,7 @@ use sluiced_ports::store::{Notice, StoreError, StoreFuture};
 
 impl RedisStore {
     fn limits(&self) -> &Arc<Limits> {
-        self.heart.get_or_init(|| {
+        self.beat_task.get_or_init(|| {
             let beat = Arc::clone(&self.limits).beat();
             AbortOnDropHandle::new(self.thread.handle().spawn(beat))
         });
@@ -178,7 +178,7 @@ impl LimitStore for RedisStore {
     fn leave(&self) -> StoreFuture<'_, ()> {
         async move {
             // A replica that never asked need not report that it leaves.
-            match self.heart.get() {
+            match self.beat_task.get() {
                 Some(_) => self.limits.leave(&self.scripts.leave).await,
                 None => Ok(()),
             }

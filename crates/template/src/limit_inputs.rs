@@ -8,7 +8,7 @@ use std::fmt;
 
 use super::fault::says_none;
 use super::sms::Cutting;
-use super::{Context, Template, Templates, WrongLabel};
+use super::{Context, Template, Templates, WrongLimitTemplate};
 use sluiced_core::limits::admission::Charge;
 use sluiced_core::rate::Cost;
 use sluiced_core::zone::Zone;
@@ -21,7 +21,7 @@ pub const MAX_PRIORITY: u8 = 9;
 
 /// How a limit counts messages, as configured.
 #[derive(Clone, Copy, Debug)]
-pub struct LabelCounting<'a> {
+pub struct LimitCounting<'a> {
     /// The name of the limit.
     pub limit: &'a str,
     /// A template; `None`: the limit counts all messages together.
@@ -105,7 +105,10 @@ impl LimitTemplates {
     ///
     /// # Errors
     /// When a template is wrong, which a checked configuration excludes.
-    pub fn new(limits: &[LabelCounting<'_>], fair_by: Option<&str>) -> Result<Self, WrongLabel> {
+    pub fn new(
+        limits: &[LimitCounting<'_>],
+        fair_by: Option<&str>,
+    ) -> Result<Self, WrongLimitTemplate> {
         let mut templates = Templates::of_limits();
         let mut compile = |key: String, text: &str| templates.add_key(key, text);
         let mut counters = Vec::with_capacity(limits.len());
@@ -139,11 +142,11 @@ impl LimitTemplates {
         })
     }
 
-    /// These labels, with what each message has for itself.
+    /// These templates, with what each message has for itself.
     ///
     /// # Errors
     /// When a template is wrong, which a checked configuration excludes.
-    pub fn with_own(mut self, rules: OwnRules<'_>) -> Result<Self, WrongLabel> {
+    pub fn with_own(mut self, rules: OwnRules<'_>) -> Result<Self, WrongLimitTemplate> {
         let mut compile = |key: &str, text: Option<&str>| {
             text.map(|text| self.templates.add_key(key.to_owned(), text))
                 .transpose()
@@ -155,15 +158,15 @@ impl LimitTemplates {
         Ok(self)
     }
 
-    /// These labels, with a limit that counts segments. Nothing changes if the route does not have it.
+    /// These templates, with a limit that counts segments. Nothing changes if the route does not have it.
     ///
     /// # Errors
     /// When the template of the text is wrong, which a checked configuration excludes.
     pub fn counting_segments(
         mut self,
-        limits: &[LabelCounting<'_>],
+        limits: &[LimitCounting<'_>],
         of: SegmentCounting<'_>,
-    ) -> Result<Self, WrongLabel> {
+    ) -> Result<Self, WrongLimitTemplate> {
         let Some(limit) = limits.iter().position(|limit| limit.limit == of.limit) else {
             return Ok(self);
         };

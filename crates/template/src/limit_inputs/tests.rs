@@ -15,8 +15,8 @@ fn cost(units: u32) -> Cost {
     Cost::new(NonZeroU32::new(units).unwrap())
 }
 
-fn counting<'a>(key: Option<&'a str>, made: Option<&'a str>) -> LabelCounting<'a> {
-    LabelCounting {
+fn counting<'a>(key: Option<&'a str>, made: Option<&'a str>) -> LimitCounting<'a> {
+    LimitCounting {
         limit: "sender",
         key,
         cost: made.map_or(CostOf::Units(cost(2)), CostOf::Made),
@@ -36,9 +36,9 @@ fn message(body: &str) -> Message {
     message
 }
 
-fn label(limits: &[LabelCounting<'_>], body: &str) -> Result<LimitInputs, Undecodable> {
-    let labels = LimitTemplates::new(limits, None).unwrap();
-    labels.of(&message(body), FACTS)
+fn label(limits: &[LimitCounting<'_>], body: &str) -> Result<LimitInputs, Undecodable> {
+    let templates = LimitTemplates::new(limits, None).unwrap();
+    templates.of(&message(body), FACTS)
 }
 
 #[test]
@@ -47,10 +47,10 @@ fn keys_costs_and_tenants_are_made_of_the_message() {
         counting(None, Some("{{ body.text | sms_segments }}")),
         counting(Some("{{ body.to }}/{{ routing_key }}"), None),
     ];
-    let labels = LimitTemplates::new(&limits, Some("{{ headers['x-tenant'] }}")).unwrap();
+    let templates = LimitTemplates::new(&limits, Some("{{ headers['x-tenant'] }}")).unwrap();
     let text = "a".repeat(161);
     let body = format!(r#"{{"to": "+49170", "text": "{text}"}}"#);
-    let label = labels.of(&message(&body), FACTS).unwrap();
+    let label = templates.of(&message(&body), FACTS).unwrap();
     let [Some(first), Some(second)] = &*label.charges else {
         panic!("both count it: {label:?}");
     };
@@ -58,7 +58,7 @@ fn keys_costs_and_tenants_are_made_of_the_message() {
     assert_eq!(second.cost, cost(2));
     assert_eq!(second.key.0.as_deref(), Some("+49170/sms.de"));
     assert_eq!(label.tenant.as_deref(), Some("acme"));
-    let shown = format!("{label:?}{labels:?}");
+    let shown = format!("{label:?}{templates:?}");
     assert!(
         !shown.contains("49170") && !shown.contains("acme"),
         "{shown}"
@@ -79,7 +79,7 @@ fn units(label: &LimitInputs) -> Cost {
 #[test]
 fn two_limits_with_opposite_conditions_are_two_classes() {
     let limits = [
-        LabelCounting {
+        LimitCounting {
             limit: "anonymous",
             ..counting(Some("{{ none if body.user else body.ip }}"), None)
         },
@@ -151,8 +151,8 @@ fn a_missing_field_is_said_with_its_limit() {
         let error = label(&[counting(key, cost)], r#"{"no": null, "empty": ""}"#);
         assert_eq!(error.unwrap_err().to_string(), why);
     }
-    let labels = LimitTemplates::new(&[], Some("{{ body.tenant }}")).unwrap();
-    let error = labels.of(&message("{}"), FACTS).unwrap_err().to_string();
+    let templates = LimitTemplates::new(&[], Some("{{ body.tenant }}")).unwrap();
+    let error = templates.of(&message("{}"), FACTS).unwrap_err().to_string();
     assert_eq!(error, "fair_by: `body.tenant` is missing");
 }
 
@@ -204,7 +204,7 @@ fn a_wrong_template_is_said_with_its_key() {
 #[test]
 fn an_id_that_is_made_here_tells_no_repeat() {
     let once = |key| {
-        let limit = LabelCounting {
+        let limit = LimitCounting {
             once: true,
             ..counting(Some(key), None)
         };
@@ -230,7 +230,7 @@ fn segments_are_counted_by_the_text_that_is_sent() {
     let of = |text: &str, cutting: Cutting, body: &str| {
         let limits = [
             counting(Some("{{ body.to }}"), None),
-            LabelCounting {
+            LimitCounting {
                 limit: "account",
                 ..counting(None, None)
             },
@@ -240,9 +240,9 @@ fn segments_are_counted_by_the_text_that_is_sent() {
             text,
             cutting,
         };
-        let labels = LimitTemplates::new(&limits, None).unwrap();
-        let labels = labels.counting_segments(&limits, segments).unwrap();
-        let label = labels.of(&message(body), FACTS)?;
+        let templates = LimitTemplates::new(&limits, None).unwrap();
+        let templates = templates.counting_segments(&limits, segments).unwrap();
+        let label = templates.of(&message(body), FACTS)?;
         let cost = |place: usize| label.charges[place].as_ref().unwrap().cost.get();
         assert_eq!(cost(0), 2, "other limits have their own costs");
         Ok::<_, Undecodable>(cost(1))
