@@ -173,7 +173,7 @@ mod tests {
         }
     }
 
-    /// It has no value that equals its default, except the addresses of the servers.
+    /// A start has no value that equals its default, except the addresses of the servers.
     #[test]
     fn a_start_differs_from_the_defaults_only_where_it_says_so() {
         for (name, text) in starts() {

@@ -16,7 +16,7 @@ use sluiced_settings::{self as settings, Faults, Loaded, Needs, nearest};
 pub enum Exit {
     /// All is well.
     Done,
-    /// It failed while running.
+    /// The command failed while running.
     Failed,
     /// The arguments make no sense. (Most of these faults are found by clap, with the same code.)
     WrongArguments,

@@ -23,7 +23,7 @@ use sluiced_settings::types::Limit;
 #[derive(Debug)]
 pub struct StoredLimit {
     pub found: Inspection,
-    /// It grants nothing until then, because the store lost its state or may have.
+    /// The limit grants nothing until then, because the store lost its state or may have.
     pub lost: Option<(StoreTime, ClosedReason)>,
 }
 

@@ -159,12 +159,12 @@ pub enum RabbitError {
     /// A queue exists, but not as sluiced needs it.
     #[error("queue `{queue}` exists with other settings: {reason}; delete it or rename it")]
     Mismatch { queue: String, reason: String },
-    /// It is missing, and the virtual host or the cluster has as many queues as it may have.
+    /// A queue is missing, and the virtual host or the cluster has as many queues as it may have.
     #[error(
         "queue `{queue}` does not exist and cannot be declared: {reason}; raise the limit, or delete queues that are not used"
     )]
     QueueLimit { queue: String, reason: String },
-    /// It is missing, and the user may not make it.
+    /// A queue is missing, and the user may not make it.
     #[error("queue `{queue}` does not exist, and the user may not declare it: {reason}")]
     Undeclarable { queue: String, reason: String },
     /// Messages read from it stay there, and no single message can be returned.

@@ -80,7 +80,7 @@ pub struct CallersOptions {
     pub route: Arc<str>,
     /// All limits that a request takes from.
     pub limits: Vec<AskedLimit>,
-    /// Those of them that are not paced, for `?mode=check`.
+    /// The limits among them that are not paced, for `?mode=check`.
     pub keyed: KeyedLimits,
     /// Whether the store of the limits can be reached.
     pub store: watch::Receiver<Link>,

@@ -16,7 +16,7 @@ use super::connections::Connections;
 use super::tls::Identity;
 use sluiced_settings::sockets::ListenOn;
 
-/// Its user and its group may write to the socket.
+/// The user and the group of the socket may write to it.
 const MODE: u32 = 0o660;
 
 /// Why nothing listens.

@@ -53,7 +53,7 @@ impl FromStr for PermitId {
 /// What a request that waits hears.
 #[derive(Debug)]
 pub(crate) enum WaitOutcome {
-    /// Its turn has come.
+    /// The request's turn has come.
     TurnOffer(TurnOffer),
     /// The pipeline settled the request without a turn, with this verdict.
     Settled(Verdict),
@@ -71,7 +71,7 @@ pub(crate) struct TurnOffer {
 pub(crate) enum PermitEnd {
     /// The call was made, or may have been.
     Used,
-    /// Its caller made no call.
+    /// The caller made no call.
     Unused,
 }
 
@@ -149,7 +149,7 @@ impl Permits {
         lock(&self.open).remove(&id);
     }
 
-    /// Its caller ends a permit. Returns whether it still counted.
+    /// The caller ends its permit. Returns whether the permit still counted.
     pub(crate) fn end(&self, id: PermitId, end: PermitEnd) -> bool {
         let open = lock(&self.open).remove(&id);
         open.is_some_and(|open| open.send(end).is_ok())
@@ -223,7 +223,7 @@ pub(crate) struct Waiting {
 }
 
 impl Waiting {
-    /// Its caller takes the turn. Returns whether it is still its own.
+    /// The caller takes its turn. Returns whether the turn is still its own.
     pub(crate) fn goes(mut self, turn: TurnOffer) -> bool {
         self.goes = turn.goes.send(()).is_ok();
         if self.goes {

@@ -31,8 +31,8 @@ const LIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
 /// When a request comes back, where nothing says when.
 const SOON: Duration = Duration::from_secs(1);
 
-/// Its turn has come. A caller that stood still before it read this knows how old its permit is: it has the time of its
-/// own request, and how long that waited here.
+/// The request's turn has come. A caller that stood still before it read this knows how old its permit is: it has the
+/// time of its own request, and how long that waited here.
 pub(crate) fn go(id: PermitId, waited: Duration, use_within: Duration) -> Response {
     // Of whole microseconds, so that no digits follow which mean nothing.
     let micros = |span: Duration| u32::try_from(span.as_micros()).unwrap_or(u32::MAX);
@@ -81,7 +81,7 @@ pub(crate) fn unavailable(why: &str) -> Response {
     )
 }
 
-/// Its turn did not come within its `wait`, and no limit says when it would.
+/// The request's turn did not come within its `wait`, and no limit says when it would.
 pub(crate) fn others_first(wait: Duration) -> Response {
     denied(Duration::ZERO, &Vec::new(), wait)
 }

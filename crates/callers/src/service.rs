@@ -64,9 +64,9 @@ pub(crate) struct ServiceState {
     pub(crate) offer: AskableLimits,
     pub(crate) keyed: KeyedLimits,
     pub(crate) permits: Arc<Permits>,
-    /// One for each request that may wait.
+    /// One place for each request that may wait.
     pub(crate) places: Semaphore,
-    /// One for each request that may look at the same time.
+    /// One place for each request that may look at the same time.
     pub(crate) looks: Semaphore,
     pub(crate) deliveries: mpsc::UnboundedSender<Delivery>,
     /// Opened once, when the limits can be asked. What closes it later changes nothing: a request waits for its own
@@ -78,7 +78,7 @@ pub(crate) struct ServiceState {
     pub(crate) clock: Clock,
     pub(crate) meters: Arc<CallersMeters>,
     pub(crate) token: Option<Token>,
-    /// It listens at an address, and not at a socket of this machine.
+    /// The listener is at an address, and not at a socket of this machine.
     pub(crate) is_at_address: bool,
     pub(crate) use_within: Duration,
 }

@@ -42,7 +42,7 @@ pub struct Frame {
 pub struct Batch<L> {
     /// To write in this order: the frames up to the oldest open delivery, then a frame for each delivery behind it.
     pub frames: Vec<Frame>,
-    /// One for each delivery that the frames settle, in the order of the tags.
+    /// A label for each delivery that the frames settle, in the order of the tags.
     pub labels: Vec<L>,
 }
 

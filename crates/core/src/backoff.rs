@@ -104,7 +104,7 @@ impl Failures {
         self.retry_at = now + self.backoff.half_jitter(self.count, fraction);
     }
 
-    /// It worked.
+    /// An attempt succeeded.
     pub fn succeeded(&mut self) {
         *self = Self::new(self.backoff);
     }

@@ -54,11 +54,11 @@ pub struct BreakerRule {
 /// What one call shows about the downstream, whatever it means for the message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Evidence {
-    /// It took the message.
+    /// The downstream took the message.
     Accepted,
-    /// It refused this message for good.
+    /// The downstream refused this message for good.
     Rejected,
-    /// It asked to wait.
+    /// The downstream asked to wait.
     Alive,
     /// No connection, no answer in time, an error of its own (5xx), or it does not know us (401, 403,
     /// 407).
@@ -81,9 +81,9 @@ pub struct Breaker {
     rejected: u32,
     /// Calls failed in a row, or the probe did, and the store has not confirmed the report yet.
     unheard: bool,
-    /// Its own calls opened it, or kept it open, and none of them succeeded since.
+    /// Calls of this replica opened the breaker, or kept it open, and none of them succeeded since.
     failing: bool,
-    /// It is open for this replica only: calls of others succeed.
+    /// The breaker is open for this replica only: calls of others succeed.
     alone: bool,
     /// Pauses while it was alone, since its last call that succeeded.
     pauses_alone: u32,
@@ -236,7 +236,7 @@ impl Breaker {
         }
     }
 
-    /// Its calls failed in a row, or the probe did.
+    /// Calls of this replica failed in a row, or the probe did.
     fn fails(&mut self, now: Mono) -> Option<BreakerReport> {
         self.failing = true;
         if !self.alone {

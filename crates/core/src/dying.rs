@@ -21,9 +21,9 @@ const MOST_ASIDE: u32 = 10_000;
 /// What becomes of a message that cannot be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unfit {
-    /// It is a dead letter.
+    /// The message is a dead letter.
     Dies,
-    /// It comes back after [`ASIDE`].
+    /// The message comes back after [`ASIDE`].
     IsSetAside,
 }
 
@@ -62,7 +62,7 @@ impl Dying {
         self.most.is_some_and(|most| self.in_a_row >= most.get())
     }
 
-    /// One cannot be sent.
+    /// A message cannot be sent.
     pub fn record_unfit(&mut self, now: Mono) -> Unfit {
         if !self.is_braked() {
             self.in_a_row = self.in_a_row.saturating_add(1);
@@ -76,7 +76,7 @@ impl Dying {
         Unfit::IsSetAside
     }
 
-    /// One can be sent.
+    /// A message can be sent.
     pub const fn record_fit(&mut self) {
         self.in_a_row = 0;
     }

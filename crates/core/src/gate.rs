@@ -46,8 +46,8 @@ pub struct CallEnded {
 /// A call failed because the downstream is away.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Away {
-    /// Its message was the probe. Until this time other messages go before it: one of them may succeed where
-    /// it fails.
+    /// The message of the call was the probe. Until this time other messages go before it: one of them may succeed
+    /// where it fails.
     pub behind_others: Option<Mono>,
 }
 
@@ -65,7 +65,7 @@ pub struct DownstreamState {
 pub struct Gate {
     /// `None`: always open.
     hours: Option<OpeningHours>,
-    /// Their last result, by the store's clock; `None` until that clock is known.
+    /// The last result of the hours, by the store's clock; `None` until that clock is known.
     stretch: Option<Stretch>,
     /// `None`: calls never stop because the downstream is away.
     breaker: Option<Breaker>,

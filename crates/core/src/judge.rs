@@ -31,17 +31,17 @@ pub enum Outcome {
         /// At least so long.
         wait: Duration,
     },
-    /// It may pass later: a retry with backoff, up to `max_attempts`.
+    /// The message may pass later: a retry with backoff, up to `max_attempts`.
     Transient {
         /// At least so long, if the downstream asked for it.
         wait: Option<Duration>,
     },
-    /// It can never pass: dead letter.
+    /// The message can never pass: dead letter.
     Permanent,
 }
 
 impl Outcome {
-    /// It may pass later, and nothing says when.
+    /// The message may pass later, and nothing says when.
     pub const TRANSIENT: Self = Self::Transient { wait: None };
 
     /// The value of the metric label `outcome`.
@@ -67,18 +67,18 @@ crate::labelled! {
         AttemptsExhausted = "attempts_exhausted",
         /// The request could not be made from it.
         Undecodable = "undecodable",
-        /// Its properties cannot be read.
+        /// The properties of the message cannot be read.
         Unreadable = "unreadable",
-        /// Its body is larger than `max_body`.
+        /// The body of the message is larger than `max_body`.
         Oversized = "oversized",
-        /// It was too old before it could be sent.
+        /// The message was too old before it could be sent.
         Expired = "expired",
         /// A limit cannot count it: a field for a key or a cost is missing, the cost is no whole
         /// number from 1, or it can never fit.
         Invalid = "invalid",
-        /// Its limit denied it, and the route says `on_denied = "dead_letter"`.
+        /// A limit of the message denied it, and the route says `on_denied = "dead_letter"`.
         Denied = "denied",
-        /// It may have been accepted, and its `once` limit says `on_unknown = "dead_letter"`.
+        /// The message may have been accepted, and its `once` limit says `on_unknown = "dead_letter"`.
         Unknown = "unknown",
         /// The downstream refused it for too long, while it accepted others.
         Throttled = "throttled",
@@ -127,14 +127,14 @@ pub enum Found {
     Nothing,
     /// The template says what the answer means.
     Meaning(Meaning),
-    /// It cannot be applied to this answer, or makes a word that is no meaning.
+    /// The template cannot be applied to this answer, or makes a word that is no meaning.
     Failed,
 }
 
 /// What an answer says of when to come back.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AskedWait {
-    /// It asks for this wait, whatever its status.
+    /// The answer asks for this wait, whatever its status.
     pub asked: Option<Duration>,
     /// A reset that says nothing of what is left: it counts only where the answer means "not now".
     pub reset: Option<Duration>,

@@ -98,11 +98,11 @@ impl Ticket {
 /// Whether a cost fits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fit {
-    /// It fits now.
+    /// The cost fits now.
     Now,
-    /// It fits at this time, in microseconds of the store's clock, if nothing else is taken meanwhile.
+    /// The cost fits at this time, in microseconds of the store's clock, if nothing else is taken meanwhile.
     At(u64),
-    /// It fits once calls under way have ended: no time is known.
+    /// The cost fits once calls under way have ended: no time is known.
     Full,
 }
 

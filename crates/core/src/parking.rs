@@ -50,7 +50,7 @@ const FLOOR: u64 = 4;
 /// One message, in the millionths in which the allowance is counted: it grows with each microsecond.
 const MESSAGE: u64 = 1_000_000;
 
-/// One of the parked queues beside the work queue.
+/// A parked queue beside the work queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ParkedQueue(u8);
 
@@ -103,16 +103,16 @@ pub enum CameFrom {
     /// From the work queue, and must not be parked: it has a priority or a time of its own, or a limit has
     /// sent it away.
     Bound,
-    /// It was parked before.
+    /// The message was parked before.
     Parked,
 }
 
 /// What becomes of a message that arrives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Choice {
-    /// It is held from now on, until [`Parking::left`].
+    /// The message is held from now on, until [`Parking::left`].
     Keep,
-    /// It goes to its tenant's parked queue.
+    /// The message goes to its tenant's parked queue.
     Park,
 }
 
@@ -132,11 +132,11 @@ pub struct Parking {
     most: u64,
     /// In hand, from the work queue.
     held: u64,
-    /// Those with messages in hand, and those seen lately.
+    /// Tenants with messages in hand, and tenants seen lately.
     tenants: HashMap<u64, Tenant>,
     /// Of all tenants.
     weights: u64,
-    /// Those without messages in hand, by when they were seen.
+    /// Tenants without messages in hand, by when they were seen.
     idle: BTreeSet<(Mono, u64)>,
     /// Millionths of messages that may be parked now.
     allowance: u64,

@@ -116,7 +116,7 @@ pub struct PolicyUpdate<'a> {
 /// What a replica sends the store when it asks for the policy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Declaration {
-    /// Its name.
+    /// The name of the replica.
     pub replica: String,
     /// The policy in its file.
     pub file: String,

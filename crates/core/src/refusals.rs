@@ -68,9 +68,9 @@ pub enum Scope {
 pub struct Ruling {
     /// The message is not called again before this time has passed.
     pub wait: Duration,
-    /// It is about all messages: nothing is called before the wait that the answer asked for has passed.
+    /// The refusal is about all messages: nothing is called before the wait that the answer asked for has passed.
     pub is_about_all: bool,
-    /// It is about these keys: none of their messages is called before so long has passed.
+    /// The refusal is about these keys: none of their messages is called before so long has passed.
     pub keys: Vec<(KeyId, Duration)>,
     /// Other messages pass, while this one does not.
     pub others_pass: bool,
@@ -81,7 +81,7 @@ pub struct Ruling {
 struct Run {
     /// The messages, or their keys, that were refused since it was judged last; at most [`MOST`].
     refused: BTreeSet<Vec<u64>>,
-    /// It was about what they share.
+    /// The run was judged to be about what its messages share.
     is_judged: bool,
     /// When the first one and the last one were refused.
     since: Option<Mono>,
@@ -89,8 +89,8 @@ struct Run {
 }
 
 impl Run {
-    /// One more was refused; `subject` is what it says something about. Returns whether it is about what they
-    /// share.
+    /// One more message was refused; `subject` is what the refusal says something about. Returns whether the run is
+    /// about what its messages share.
     fn grows(&mut self, subject: Option<Vec<u64>>, needed: usize, now: Mono) -> bool {
         self.last = now;
         self.since.get_or_insert(now);
@@ -205,7 +205,7 @@ impl Refusals {
         run.last = now;
     }
 
-    /// Those of the keys that are refused: a call is made to see whether they still are, and until its answer
+    /// The keys among `keys` that are refused: a call is made to see whether they still are, and until its answer
     /// comes no other message of them is called.
     pub fn probed<'a>(&'a self, keys: &'a [KeyId]) -> impl Iterator<Item = KeyId> + 'a {
         let judged = |key: &&KeyId| self.keys.get(*key).is_some_and(|run| run.is_judged);

@@ -61,21 +61,21 @@ use super::time::{ClockMap, Mono};
 pub enum Action<T> {
     /// Send this message now: its slot is due.
     Send(T, Slot),
-    /// Its deadline has passed, or comes before its limits can grant it. No slot was taken for it.
+    /// The deadline of the message has passed, or comes before its limits can grant it. No slot was taken for it.
     Expired(T),
-    /// Its session is gone. No slot was taken for it.
+    /// The session of the message is gone. No slot was taken for it.
     Stale(T),
     /// Ask the store for slots, and report with [`Pacing::answered`] or [`Pacing::failed`].
     Lease(Row, Ask),
     /// Ask the keyed limits (without messages: only for the time), and report with
     /// [`Scheduler::answered`] or [`Scheduler::unanswered`].
     Admit(Question<T>),
-    /// Their permits ran out before their slots came: refund what they took, then hand them back
+    /// The permits of these messages ran out before their slots came: refund what they took, then hand them back
     /// with [`Scheduler::put_back_first`].
     RanOut(Vec<T>),
     /// A keyed limit denied it, and it cannot wait in memory: it is sent away, to come back later.
     Depart(T, Departure),
-    /// It costs more than the `most` that its limit number `by` can ever let pass.
+    /// The message costs more than the `most` that its limit number `by` can ever let pass.
     Never {
         /// The message.
         item: T,
@@ -84,7 +84,7 @@ pub enum Action<T> {
         /// The largest cost that the limit can hold, in units.
         most: u64,
     },
-    /// It is not called, because of its `once` limit number `by`.
+    /// The message is not called, because of its `once` limit number `by`.
     NotCalled {
         /// The message.
         item: T,

@@ -11,15 +11,15 @@
 /// How a route stands, as the other routes of its queue see it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RouteStanding {
-    /// It sends what it gets, within `max_hold`.
+    /// The route sends what it gets, within `max_hold`.
     pub sends: bool,
-    /// Its oldest message waits for longer than its `max_delay`.
+    /// The oldest message of the route waits for longer than its `max_delay`.
     pub is_late: bool,
     /// Messages that it holds, or that are on the way to it.
     pub held: u64,
-    /// Its downstream is away, and a probe is due.
+    /// The downstream of the route is away, and a probe is due.
     pub probes: bool,
-    /// It consumes nothing itself, and takes messages of its main route.
+    /// The route consumes nothing itself, and takes messages of its main route.
     pub is_standby: bool,
 }
 

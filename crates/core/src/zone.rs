@@ -78,7 +78,7 @@ impl Zone {
         }
     }
 
-    /// Its name in the database.
+    /// The name of the zone in the database.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name

@@ -172,9 +172,9 @@ async fn begin(
 
 /// Why a call that began has no answer.
 enum Lost {
-    /// Its head was not written before its slot passed.
+    /// The call's head was not written before its slot passed.
     Late,
-    /// Its connection ended before its head was written.
+    /// The connection ended before the call's head was written.
     Unwritten,
     Failed(NoAnswer),
 }

@@ -109,7 +109,7 @@ impl Message {
         found.map(|tlv| tlv.value.as_slice())
     }
 
-    /// Its text, wherever it stands.
+    /// The message's text, wherever it stands.
     #[must_use]
     pub fn content(&self) -> &[u8] {
         let payload = self.tlv(tag::MESSAGE_PAYLOAD);
@@ -118,7 +118,7 @@ impl Message {
             .unwrap_or(&self.text)
     }
 
-    /// Its text without the header before it.
+    /// The message's text without the header before it.
     #[must_use]
     pub fn user_text(&self) -> &[u8] {
         let content = self.content();

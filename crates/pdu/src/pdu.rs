@@ -38,7 +38,7 @@ impl Command {
     /// A message in either direction, with its text in a parameter (section 4.7.1). Here it comes from the centre only.
     pub const DATA_SM: Self = Self(0x103);
 
-    /// Its response.
+    /// The command's response.
     #[must_use]
     pub const fn response(self) -> Self {
         Self(self.0 | RESPONSE)

@@ -29,7 +29,7 @@ pub struct Receipt {
     pub submitted: Option<String>,
     /// `done date:` of the text, in the same forms: when the message reached its state.
     pub done: Option<String>,
-    /// Its text as the centre wrote it.
+    /// The receipt's text as the centre wrote it.
     pub text: String,
 }
 
@@ -137,7 +137,7 @@ impl Receipt {
         })
     }
 
-    /// Its state as results name it.
+    /// The message's state as results name it.
     #[must_use]
     pub fn state_name(&self) -> Option<&str> {
         self.state.as_ref().map(ReceiptState::name)
@@ -152,7 +152,7 @@ impl Receipt {
         }
     }
 
-    /// It does not say which message it is about: its text is all that is known.
+    /// The receipt does not say which message it is about: its text is all that is known.
     #[must_use]
     pub const fn is_unread(&self) -> bool {
         self.message_id.is_none()

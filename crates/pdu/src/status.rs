@@ -7,7 +7,7 @@ use std::str::FromStr;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CommandStatus(pub u32);
 
-/// Those that the specification names, 3.4 and 5.0, in order.
+/// The statuses that the specification names, 3.4 and 5.0, in order.
 pub const NAMES: &[(u32, &str)] = &[
     (0x00, "ESME_ROK"),
     (0x01, "ESME_RINVMSGLEN"),
@@ -80,7 +80,7 @@ impl CommandStatus {
     /// `ESME_RX_T_APPN`: of a delivery that cannot be taken now and may come again.
     pub const TRY_LATER: Self = Self(0x64);
 
-    /// Its name, if the specification has one.
+    /// The status' name, if the specification has one.
     #[must_use]
     pub fn name(self) -> Option<&'static str> {
         let found = NAMES.iter().find(|(code, _)| *code == self.0);

@@ -311,7 +311,7 @@ pub(super) fn send_away(waiting: Waiting, departure: &Departure, now: Mono) {
     job.settle_because(verdict, Some(Why::DeniedBy(&limit.name)));
 }
 
-/// It costs more than its limit can ever let pass: the limit was lowered while the message was in memory.
+/// The message costs more than its limit can ever let pass: the limit was lowered while the message was in memory.
 pub(super) fn settle_never(waiting: Waiting, by: usize, most: u64, now: StoreTime) {
     let job = waiting.job;
     let detail = too_dear(&job.charges()[by].limit.name, most);
@@ -319,7 +319,7 @@ pub(super) fn settle_never(waiting: Waiting, by: usize, most: u64, now: StoreTim
     job.settle(verdict);
 }
 
-/// It is not called: a message of its key was accepted before, or may have been and must not be sent twice.
+/// The message is not called: a message of its key was accepted before, or may have been and must not be sent twice.
 pub(super) fn settle_not_called(waiting: Waiting, by: usize, how: NotCalled, now: StoreTime) {
     let job = waiting.job;
     match how {

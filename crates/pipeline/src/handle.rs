@@ -83,7 +83,7 @@ pub(super) enum ToPacer {
 #[derive(Clone, Debug)]
 pub(super) struct PacerHandle {
     pub(super) clock: Clock,
-    /// Its paced limit, or its route.
+    /// The pacer's paced limit, or its route.
     pub(super) name: Arc<str>,
     /// `None`: nothing paces it. Changes with the policy.
     rows: Option<Arc<Mutex<PacedRows>>>,

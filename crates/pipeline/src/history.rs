@@ -34,7 +34,7 @@ pub(super) struct History {
     pub(super) was_denied: bool,
     /// The broker has handed it out before, or what it is a copy of: a replica may have called it.
     pub(super) redelivered: bool,
-    /// It was parked before.
+    /// The message was parked before.
     pub(super) parked: bool,
     /// When it last became a dead letter; zero: it never was one.
     pub(super) died: StoreTime,

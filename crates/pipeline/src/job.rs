@@ -60,18 +60,18 @@ pub(super) struct Takes {
     pub(super) charges: Vec<Charge>,
     pub(super) keys: Vec<KeyId>,
     pub(super) share: Share,
-    /// Its route's priority, or its own in place of that.
+    /// The priority of the route, or the message's own in place of that.
     pub(super) priority: u8,
 }
 
 /// When a message may be sent at all.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Times {
-    /// It is too old from then on.
+    /// The message is too old from then on.
     pub(super) too_old: Option<Mono>,
     /// The hours of its own time zone.
     pub(super) hours: Option<OpeningHours>,
-    /// Their next end.
+    /// The next end of these hours.
     pub(super) closes: Option<(Mono, StoreTime)>,
 }
 
@@ -87,7 +87,7 @@ pub(super) struct Waiting {
     pub(super) permit: Permit,
     /// Not to be sent before this, whatever its limits allow: another attempt after a failure, for example.
     pub(super) not_before: Option<Mono>,
-    /// Its number in the order in which messages came to this pacer, once it has.
+    /// The number of the message in the order in which messages came to this pacer, once it has one.
     pub(super) arrival: Option<u64>,
 }
 
@@ -115,7 +115,7 @@ impl Job {
         })
     }
 
-    /// Its request is made: it waits for its slot.
+    /// The request of the message is made: the message waits for its slot.
     pub(super) fn waiting(mut self: Box<Self>, call: Box<dyn Call>) -> Waiting {
         self.held.waits_again();
         Waiting {
@@ -184,7 +184,7 @@ impl Job {
         hasher.finish()
     }
 
-    /// Its keys that are not for all messages.
+    /// The keys of the message that are not for all messages.
     pub(super) fn own_keys(&self) -> Vec<KeyId> {
         let keys = self.takes.keys.iter().copied();
         keys.filter(|key| !self.route.counting.is_for_all(*key))
@@ -255,7 +255,7 @@ impl Job {
 }
 
 impl Waiting {
-    /// Its slot is due: the call is made, and the message waits for the answer.
+    /// The slot of the message is due: the call is made, and the message waits for the answer.
     pub(super) fn begin_call(mut self) -> (Box<Job>, Box<dyn Call>, Permit) {
         self.job.held.call_begins();
         (self.job, self.call, self.permit)

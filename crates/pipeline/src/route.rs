@@ -89,7 +89,7 @@ pub enum RouteLimit {
     Paced,
     Keyed {
         limit: Arc<KeyedLimit>,
-        /// Its keys are others in each queue.
+        /// The keys of the limit are others in each queue.
         of_queue: bool,
     },
 }
@@ -227,7 +227,7 @@ impl Route {
         }
     }
 
-    /// Its messages that wait, and its calls under way.
+    /// The messages of the route that wait, and its calls under way.
     pub(super) fn load(&self) -> Load {
         Load {
             waiting: self.sharing.waiting(),

@@ -413,7 +413,8 @@ pub struct Handshake {
     /// From the request of the handshake to its answer, without the time in which its thread waited for a processor.
     /// Through a proxy: from the request to the proxy. Zero if `is_local`.
     pub took: Duration,
-    /// It leads to this host, and is not made: what varies then is the time that processes get, and no way.
+    /// The connection leads to this host, and no handshake is made: what varies then is the time that processes get,
+    /// and no way.
     pub is_local: bool,
 }
 

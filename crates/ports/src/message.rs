@@ -14,7 +14,7 @@ pub mod header {
     pub const ATTEMPTS: &str = "x-sluiced-attempts";
     /// The id that sluiced made for a message that came without one: the same on every copy.
     pub const MESSAGE_ID: &str = "x-sluiced-message-id";
-    /// It must not be sent before this time on the store's clock (microseconds since the epoch).
+    /// The message must not be sent before this time on the store's clock (microseconds since the epoch).
     pub const NOT_BEFORE: &str = "x-sluiced-not-before";
     /// When sluiced first saw the message, on the store's clock (microseconds since the epoch).
     pub const FIRST_SEEN: &str = "x-sluiced-first-seen";
@@ -76,7 +76,7 @@ pub mod header {
     pub const FOUND_BY: &str = "x-sluiced-found-by";
     /// The bytes of its properties as they were on the wire, in base64.
     pub const RAW_PROPERTIES: &str = "x-sluiced-raw-properties";
-    /// These properties are incomplete, because a frame takes no more (a truth value).
+    /// The bytes in `RAW_PROPERTIES` are incomplete, because a frame takes no more (a truth value).
     pub const RAW_CUT: &str = "x-sluiced-raw-cut";
     /// The method that delivered it, with its exchange and routing key, in base64.
     pub const RAW_DELIVERY: &str = "x-sluiced-raw-delivery";

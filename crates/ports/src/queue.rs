@@ -84,7 +84,8 @@ pub struct Publication {
     pub properties: Properties,
     /// The headers of ours that it gets.
     pub headers: HeaderPatch,
-    /// It is about a call that another delivery of the message made: the result of that call is better, if it is known.
+    /// The result is about a call that another delivery of the message made: the result of that call is better, if it
+    /// is known.
     pub stands_in: bool,
 }
 

@@ -44,7 +44,7 @@ pub enum StoreError {
         /// The timeout that is over.
         waited: Duration,
     },
-    /// It answered with an error that will not go away by itself (wrong password, a key of
+    /// The store answered with an error that will not go away by itself (wrong password, a key of
     /// another type, scripts forbidden).
     #[error("{store} refused: {reason}")]
     Refused {
@@ -192,7 +192,7 @@ pub trait Store: LimitStore + PolicyStore + StatusStore {
 
 /// A replica reports its state at least this often.
 pub const BEAT: Duration = Duration::from_secs(5);
-/// One that reported nothing for so long (a beat and a second) is gone, or cannot reach the store.
+/// A replica that reported nothing for so long (a beat and a second) is gone, or cannot reach the store.
 pub const SILENT: Duration = Duration::from_secs(6);
 /// For how long it is shown after its last report.
 pub const SHOWN: Duration = Duration::from_secs(60);
@@ -208,7 +208,7 @@ pub const PLACES: usize = BARS + 2;
 pub struct StatusReport<'a> {
     /// The name of the replica, unique in the fleet.
     pub replica: &'a str,
-    /// Its state, for others. Empty: it leaves.
+    /// The state of the replica, for others. Empty: it leaves.
     pub text: &'a str,
     /// Units that it used of each limit …
     pub used: &'a BTreeMap<String, u64>,
@@ -219,7 +219,7 @@ pub struct StatusReport<'a> {
 /// What all replicas reported.
 #[derive(Clone, Debug, Default)]
 pub struct FleetReports {
-    /// Their texts, each with how long ago it was reported, at most [`SHOWN`].
+    /// The texts of the replicas, each with how long ago it was reported, at most [`SHOWN`].
     pub replicas: Vec<(Duration, String)>,
     /// Units a second of each limit that was used, in each of the last [`BARS`] bars that all have reported,
     /// the newest last.
@@ -286,7 +286,7 @@ pub struct Inspection {
     pub now: StoreTime,
     /// `None`: no replica has ever declared it.
     pub policy: Option<LimitPolicy>,
-    /// Those that declared themselves within [`SHOWN`], by name. The store in memory names none.
+    /// The replicas that declared themselves within [`SHOWN`], by name. The store in memory names none.
     pub replicas: Vec<Present>,
     /// A downstream asked for a pause until then: of two rows the later end. `None`: no row is frozen. The store in
     /// memory never says it.

@@ -58,9 +58,9 @@ pub(super) struct UnderWay(Vec<(usize, String)>);
 #[derive(Debug)]
 pub(super) struct Said {
     pub(super) answer: Response<Bytes>,
-    /// It took the message: a repeat that it knows is not taken again.
+    /// The double took the message: a repeat that it knows is not taken again.
     pub(super) accepted: bool,
-    /// Its connection ends without the answer.
+    /// The call's connection ends without the answer.
     pub(super) is_lost: bool,
     /// Must be handed to [`Double::answered`] when the answer is sent.
     pub(super) under_way: UnderWay,

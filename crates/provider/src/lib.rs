@@ -87,7 +87,7 @@ pub struct Report {
     pub unexpected: u64,
     /// The limit that was judged by.
     pub limit: u32,
-    /// Its window.
+    /// The limit's window.
     pub window_us: u64,
     /// The most calls in any half-open sliding window.
     pub worst: u64,

@@ -14,9 +14,9 @@ use super::path::KeyPath;
 /// How bad it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Severity {
-    /// It cannot run like this.
+    /// The configuration cannot run like this.
     Error,
-    /// It runs, but probably not as intended.
+    /// The configuration runs, but probably not as intended.
     Warning,
 }
 

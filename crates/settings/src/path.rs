@@ -42,7 +42,7 @@ impl KeyPath {
         Self([&to.0[..], below].concat())
     }
 
-    /// Its first steps.
+    /// The path's first steps.
     pub(super) fn first(&self, steps: usize) -> Self {
         Self(self.0[..steps.min(self.0.len())].to_vec())
     }

@@ -38,7 +38,7 @@ pub enum PolicyTextError {
     /// A word is not `name=value`.
     #[error("`{0}` is not written as name=value")]
     Word(String),
-    /// It is the policy of a limit of another kind.
+    /// The text is the policy of a limit of another kind.
     #[error("it is the policy of a {0} limit, and in this file the limit is {1}")]
     Kind(String, &'static str),
     /// This kind has no key of that name.
@@ -63,7 +63,7 @@ pub enum PolicyTextError {
 }
 
 impl Limit {
-    /// Its policy, by name, in the order in which it is written.
+    /// The limit's policy, by name, in the order in which it is written.
     #[must_use]
     pub fn policy(&self) -> Vec<(&'static str, String)> {
         let written = self.written();
@@ -88,7 +88,7 @@ impl Limit {
         most.into_iter().chain(reserve)
     }
 
-    /// Its policy on one line.
+    /// The limit's policy on one line.
     #[must_use]
     pub fn policy_line(&self) -> String {
         line(self.policy().iter().map(|(name, value)| (*name, value)))

@@ -27,13 +27,13 @@ pub(super) enum Shape {
     Whole(RangeInclusive<i64>),
     /// `true` or `false`.
     Flag,
-    /// One of these words.
+    /// A word, which is one of these.
     Choice(&'static [&'static str]),
     /// A whole number from this one on, or a text.
     WholeOr(i64, Form),
     /// A list of these.
     List(&'static Self),
-    /// One of these, or a list of 1 to `most`.
+    /// A value of the shape `of`, or a list of 1 to `most` such values.
     OneOrMore { most: usize, of: &'static Self },
     /// A table with these keys.
     Section(&'static [Key]),
@@ -78,7 +78,7 @@ pub(super) struct TableKind {
 }
 
 impl TableKind {
-    /// Its keys, first its own ones.
+    /// The kind's keys, first its own ones.
     pub(super) fn keys(&self) -> impl Iterator<Item = &'static Key> + Clone + use<> {
         self.own.iter().chain(self.shared)
     }
@@ -89,7 +89,7 @@ pub(super) struct Key {
     pub(super) name: &'static str,
     pub(super) shape: Shape,
     pub(super) need: Need,
-    /// It may change while the fleet runs: part of the policy of a limit.
+    /// The key may change while the fleet runs: part of the policy of a limit.
     pub(super) live: bool,
     /// Line by line, each after a space.
     pub(super) doc: &'static [&'static str],

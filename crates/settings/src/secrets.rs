@@ -58,7 +58,7 @@ pub enum SecretError {
 pub enum Needs {
     #[default]
     All,
-    /// Those of one section, such as `rabbitmq`.
+    /// The secrets of one section, such as `rabbitmq`.
     Section(&'static str),
     Nothing,
     /// None, and no certificate either: nothing is connected, and a made-up word stands for each secret.

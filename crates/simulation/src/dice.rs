@@ -40,7 +40,7 @@ impl Dice {
         self.below(1_000_000) < per_million
     }
 
-    /// One of them.
+    /// Picks one of the values in `from`.
     ///
     /// # Panics
     /// When there is none.

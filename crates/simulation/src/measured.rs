@@ -59,7 +59,7 @@ fn account(rate: &str, most: u32) -> Pace {
 enum By {
     /// So many keys have one in common.
     Keys(u32),
-    /// One of so many, whatever the key.
+    /// One of so many keys, whatever the message's key.
     Any(u32),
     /// All messages together.
     All,

@@ -58,15 +58,15 @@ pub struct MessageFate {
 /// How a message ended; times are microseconds from the beginning.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum End {
-    /// It still waits.
+    /// The message still waits.
     #[default]
     Waiting,
     Called(u64),
-    /// It was older than `max_age`.
+    /// The message was older than `max_age`.
     TooOld(u64),
-    /// It had to wait for longer than `max_hold`, and the route makes such messages dead letters.
+    /// The message had to wait for longer than `max_hold`, and the route makes such messages dead letters.
     Denied(u64),
-    /// It costs more than this keyed limit ever holds.
+    /// The message costs more than this keyed limit ever holds.
     Never(u64, u8),
 }
 

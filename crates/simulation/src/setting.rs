@@ -21,7 +21,7 @@ use super::surroundings::{Fault, Surroundings};
 pub struct Setting<'a> {
     pub seed: u64,
     pub replicas: u32,
-    /// They start one after the other within this time.
+    /// The replicas start one after the other within this time.
     pub stagger: Duration,
     pub route: &'a SimulatedRoute,
     /// By the time at which they come.
@@ -80,7 +80,7 @@ impl Following {
 pub struct SimulatedRoute {
     /// The row of its paced limit and that of the reserve, if there are any.
     pub rows: Vec<Pace>,
-    /// Its other limits.
+    /// The route's other limits.
     pub keyed: Vec<Keyed>,
     pub prefetch: u16,
     pub max_hold: Duration,
@@ -113,18 +113,18 @@ impl SimulatedRoute {
 #[derive(Clone, Debug)]
 pub struct Keyed {
     pub rule: Rule,
-    /// It counts all messages together.
+    /// The limit counts all messages together.
     pub for_all: bool,
 }
 
 /// What happens to a message that must wait for longer than `max_hold`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Far {
-    /// It stays where it is, and so do those behind it if the limit is for all.
+    /// The message stays where it is, and so do those behind it if the limit is for all.
     Hold,
-    /// It goes through wait queues.
+    /// The message goes through wait queues.
     Away,
-    /// It is dead.
+    /// The message is dead.
     Dead,
 }
 
@@ -133,13 +133,13 @@ pub enum Far {
 pub struct Message {
     /// When it comes, in microseconds after the lead.
     pub at: u64,
-    /// Its cost for the paced limit.
+    /// The message's cost for the paced limit.
     pub slots: Cost,
     pub priority: u16,
-    /// It may use the reserve.
+    /// The message may use the reserve.
     pub urgent: bool,
     pub share: Share,
-    /// Its charges on the keyed limits, in their order.
+    /// The message's charges on the keyed limits, in their order.
     pub charges: Box<[KeyCost]>,
 }
 

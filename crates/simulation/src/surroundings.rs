@@ -132,11 +132,11 @@ pub enum Fault {
 /// How a replica is broken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Break {
-    /// It dies, and none follows it.
+    /// The replica dies, and none follows it.
     Dead,
-    /// It stands still, and keeps what it has.
+    /// The replica stands still, and keeps what it has.
     Stuck,
-    /// It does not reach the store, and gets no notices.
+    /// The replica does not reach the store, and gets no notices.
     Deaf,
 }
 

@@ -20,11 +20,11 @@ pub trait Watch {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum What {
     Started,
-    /// It stopped, or the run ended.
+    /// The replica stopped, or the run ended.
     Gone {
         tally: LeaseTally,
     },
-    /// It died with so many slots.
+    /// The replica died with so many slots.
     Crashed {
         tally: LeaseTally,
         leased: u64,
@@ -56,7 +56,7 @@ pub enum What {
     Denied {
         turn: Option<StoreTime>,
         guarded: bool,
-        /// It came at its turn, and nothing else hindered it.
+        /// The ask came at its turn, and nothing else hindered it.
         at_turn: bool,
     },
     AskFailed,
@@ -74,7 +74,7 @@ pub enum What {
         generation: u64,
         writes: u64,
     },
-    /// Their reply with the grants was lost.
+    /// The keyed limits' reply with the grants was lost.
     ReplyLost,
     SawStep,
     /// A replica learns that the keyed limit `by` denied a message, or that none did.
@@ -113,7 +113,7 @@ pub enum What {
     Settled {
         message: u32,
     },
-    /// It ended without a call.
+    /// A message ended without a call.
     Ended {
         message: u32,
         how: Without,
@@ -123,7 +123,7 @@ pub enum What {
         fault: Fault,
         alone: Duration,
     },
-    /// It is broken for good.
+    /// The replica is broken for good.
     Broken,
     Stepped {
         clock: StoreTime,
@@ -142,7 +142,7 @@ pub enum Away {
     Full(u8),
     /// No slot comes for long.
     NoSlot,
-    /// It came back before its time.
+    /// The message came back before its time.
     Again,
     /// The downstream refused it.
     Refused,
@@ -152,8 +152,8 @@ pub enum Away {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Without {
     TooOld,
-    /// It would have to wait for longer than its route holds messages.
+    /// The message would have to wait for longer than its route holds messages.
     Denied,
-    /// It costs more than this keyed limit ever holds.
+    /// The message costs more than this keyed limit ever holds.
     Never(u8),
 }

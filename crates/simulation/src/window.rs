@@ -33,7 +33,7 @@ pub struct Tally {
 pub struct Usage {
     /// All calls.
     pub calls: u64,
-    /// Their units; one for each call, unless the call gave another number.
+    /// The calls' units; one for each call, unless the call gave another number.
     pub units: u64,
     /// The most units in any half-open window.
     pub worst: u64,

@@ -46,7 +46,7 @@ const LOG_EVERY: Duration = Duration::from_secs(60);
 enum End {
     Unreached,
     Refused,
-    /// It was bound for so long.
+    /// The link was bound for so long.
     Bound(Duration),
 }
 

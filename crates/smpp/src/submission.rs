@@ -45,9 +45,9 @@ pub(super) struct SubmitTemplate {
 pub struct Submission {
     /// How its text is written.
     pub encoding: Encoding,
-    /// Its text, as it is sent.
+    /// The message's text, as it is sent.
     pub text: String,
-    /// One or more, in the order in which they are sent.
+    /// The PDUs, one or more, in the order in which they are sent.
     pub parts: Vec<Sms>,
 }
 

@@ -116,7 +116,7 @@ pub struct RouteState {
     pub repeats: u64,
     /// The main route of a standby; empty: it is none.
     pub standby_for: String,
-    /// Its messages move to another route of its queue, because it cannot send them.
+    /// The route's messages move to another route of its queue, because it cannot send them.
     pub moving: bool,
 }
 

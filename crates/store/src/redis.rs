@@ -153,7 +153,7 @@ fn store_error<'a>(error: &RedisError, secrets: impl Iterator<Item = &'a str>) -
     }
 }
 
-/// It may be different later.
+/// An error that may go away by itself.
 fn unreachable(reason: &str) -> StoreError {
     StoreError::Unreachable {
         store: STORE,
@@ -161,7 +161,7 @@ fn unreachable(reason: &str) -> StoreError {
     }
 }
 
-/// It stays like this until an operator changes something.
+/// An error that stays until an operator changes something.
 fn refused(reason: &str) -> StoreError {
     StoreError::Refused {
         store: STORE,

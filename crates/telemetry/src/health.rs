@@ -282,9 +282,9 @@ impl HealthState {
 /// A connection's metrics, if it has any.
 struct Rounds {
     meters: Option<LinkMeters>,
-    /// It is usable.
+    /// The connection is usable.
     up: bool,
-    /// It was usable before: the next time is a reconnection.
+    /// The connection was usable before: the next time is a reconnection.
     was_up: bool,
 }
 

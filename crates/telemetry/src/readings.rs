@@ -238,7 +238,7 @@ mod tests {
     use crate::recorder;
 
     crate::metrics! {
-        /// One of each kind.
+        /// Metrics, one of each kind.
         TestMeters(route) {
             received: Counter = RECEIVED, "sluiced_received_total", "Deliveries.";
             held: Gauge = HELD, "sluiced_held", "Messages.";

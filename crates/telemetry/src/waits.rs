@@ -144,7 +144,7 @@ impl Waits {
         }
     }
 
-    /// Those that last, by limit.
+    /// The waits that last, by limit.
     #[must_use]
     pub fn all(&self) -> Vec<Wait> {
         let now = self.clock.now();

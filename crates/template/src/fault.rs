@@ -18,7 +18,7 @@ pub(super) const OPTION: &str = "option: ";
 /// A template that can never work. Only another template helps.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WrongTemplate {
-    /// It cannot be read.
+    /// The template cannot be read.
     #[error(
         "this template is wrong in line {line}: {detail}; write {{{{ body.field }}}} for a value"
     )]
@@ -28,23 +28,23 @@ pub enum WrongTemplate {
         /// The message of the parser.
         detail: String,
     },
-    /// It names a variable that never exists.
+    /// The template names a variable that never exists.
     #[error("templates know no `{name}`; known: {names}", names = about.fields().collect::<Vec<_>>().join(", "))]
     Variable {
-        /// Its name.
+        /// The name of the variable.
         name: String,
         /// What the template is about.
         about: About,
     },
-    /// It names a filter that does not exist.
+    /// The template names a filter that does not exist.
     #[error(
         "templates know no filter `{0}`; besides those of minijinja: sms_segments, pointer, host"
     )]
     Filter(String),
-    /// It uses `secret` without a name.
+    /// The template uses `secret` without a name.
     #[error("`secret` stands without a name; write {{{{ secret.NAME }}}} for NAME of [secrets]")]
     WholeSecret,
-    /// It gives one of our filters an invalid argument.
+    /// The template gives one of our filters an invalid argument.
     #[error("{0}")]
     Option(String),
 }

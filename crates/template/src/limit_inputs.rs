@@ -92,7 +92,7 @@ struct Counter {
     key: Option<Template>,
     /// The key may be `none`.
     passes_over: bool,
-    /// It is the key of a `once` limit and is made from the publisher's id: an id that is made here would be another
+    /// The key is that of a `once` limit and is made from the publisher's id: an id that is made here would be another
     /// one if the broker delivered the message again.
     of_own_id: bool,
     cost: CostOf<Template>,

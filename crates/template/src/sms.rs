@@ -43,9 +43,9 @@ pub enum Reference {
 /// The GSM 7 bit default alphabet in its own order (TS 23.038, section 6.2.1) without the escape.
 const BASIC: &str = "@£$¥èéùìòÇ\nØø\rÅåΔ_ΦΓΛΩΠΨΣΘΞÆæßÉ !\"#¤%&'()*+,-./0123456789:;<=>?\
                      ¡ABCDEFGHIJKLMNOPQRSTUVWXYZÄÖÑÜ§¿abcdefghijklmnopqrstuvwxyzäöñüà";
-/// Its extension table (section 6.2.1.1): two places each, because the escape comes first.
+/// The extension table of that alphabet (section 6.2.1.1): two places each, because the escape comes first.
 const EXTENSION: &str = "\u{c}^{}\\[~]|€";
-/// Their places in the extension table.
+/// The places of the characters of `EXTENSION` in the extension table.
 const EXTENDED: [u8; 10] = [0x0a, 0x14, 0x28, 0x29, 0x2f, 0x3c, 0x3d, 0x3e, 0x40, 0x65];
 /// The escape, which is a place of the alphabet.
 const ESCAPE: u8 = 0x1b;
@@ -137,7 +137,7 @@ impl Cutting {
 }
 
 impl Written<'_> {
-    /// Its segments, one or more, in their order. An empty text is one segment.
+    /// The text's segments, one or more, in their order. An empty text is one segment.
     pub fn parts(&self) -> impl Iterator<Item = &str> + Clone {
         parts(&self.text, self.encoding, self.reference)
     }

@@ -101,7 +101,7 @@ struct Pass<'a> {
     filter: &'a Filter,
     now: StoreTime,
     limit: u64,
-    /// Those that match are removed.
+    /// The letters that match are removed.
     drops: bool,
     /// When the last of the letters died that were counted: later ones came since.
     latest: i64,

@@ -20,7 +20,7 @@ use sluiced_template::{Template, Templates, is_template};
 /// queue. JSON has all fields.
 #[derive(Debug, Serialize)]
 pub(super) struct LetterFacts<'a> {
-    /// Its publisher's, or the one that was made for it.
+    /// The publisher's id of the message, or the one that was made for it.
     pub(super) message_id: Option<&'a str>,
     pub(super) reason: Option<&'a str>,
     pub(super) detail: Option<&'a str>,

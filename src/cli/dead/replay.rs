@@ -208,7 +208,7 @@ impl Replaying<'_> {
         Ok(ordered)
     }
 
-    /// Those that go together.
+    /// The replays of the next letters, which go together.
     fn batch(
         &self,
         queue: &str,

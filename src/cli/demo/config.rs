@@ -24,7 +24,7 @@ pub(super) struct Common {
     pub(super) headroom: HeadroomText,
     pub(super) latency: Duration,
     pub(super) provider: SocketAddr,
-    /// It is called over SMPP.
+    /// The provider is called over SMPP.
     pub(super) smpp: bool,
     /// The work queue.
     pub(super) queue: String,

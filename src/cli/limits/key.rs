@@ -28,7 +28,7 @@ use sluiced_settings::types::Limit;
 /// A key and what the limit has left for it.
 pub(in crate::cli) struct KeyState {
     key: Option<String>,
-    /// Its names in the store.
+    /// The key's names in the store.
     of: (Arc<KeyedLimit>, LimitKey),
     look: Look,
     /// Units that calls used beyond their costs and that are not paid yet.

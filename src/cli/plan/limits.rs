@@ -66,7 +66,7 @@ pub(super) const fn ended(end: End) -> Option<u64> {
 pub(super) struct KeyFigures {
     pub(super) limit: String,
     pub(super) key: String,
-    /// Its messages, and how many of them still wait.
+    /// The key's messages, and how many of them still wait.
     pub(super) messages: usize,
     pub(super) waiting: usize,
     pub(super) longest_us: u64,

@@ -28,7 +28,7 @@ const LONGEST: u64 = 16 * 1024 * 1024;
 /// A message of a trace.
 #[derive(Clone, Debug)]
 pub(super) struct Recorded {
-    /// Its line, from 1.
+    /// The message's line, from 1.
     pub(super) line: usize,
     /// In microseconds since the first one.
     pub(super) at: u64,

@@ -29,7 +29,7 @@ pub(super) struct Cases {
 pub(super) struct Case {
     /// What it shows; each has another name.
     pub(super) name: Spanned<String>,
-    /// Its route; left out: the only one.
+    /// The message's route; left out: the only one.
     pub(super) route: Option<String>,
     /// The number of the call, from 1; left out: the first.
     pub(super) attempt: Option<NonZeroU32>,
@@ -40,7 +40,7 @@ pub(super) struct Case {
     /// What its limits count, by their names.
     #[serde(default)]
     pub(super) limits: BTreeMap<String, Counts>,
-    /// It would be a dead letter without a call, with this text in the reason.
+    /// The message would be a dead letter without a call, with this text in the reason.
     pub(super) invalid: Option<String>,
     /// What follows from each of these answers.
     #[serde(default)]

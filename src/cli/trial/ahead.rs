@@ -12,7 +12,7 @@ use sluiced_status::{Fleet, PROBES_ONLY, Replica, RouteState};
 pub(super) struct Ahead {
     replicas: usize,
     route: RouteState,
-    /// It is the first of the queue.
+    /// The message is the first of the queue.
     first: bool,
     /// Until those before it are gone at the rate of the paced limit; `None`: there is no such limit.
     takes: Option<Duration>,

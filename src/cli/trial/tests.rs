@@ -40,7 +40,7 @@ fn without_a_paced_limit_it_goes_after_those_before_it() {
     assert_eq!(goes(None, 10_000), both);
 }
 
-/// It does not wait for the limits of its own route.
+/// The message does not wait for the limits of its own route.
 #[test]
 fn a_message_of_a_route_that_cannot_send_goes_by_another_route_of_its_queue() {
     let paused = LimitAnswer {

@@ -91,7 +91,7 @@ impl Connections {
         Ok(connections)
     }
 
-    /// One more route uses them.
+    /// One more route uses the connections.
     pub(super) fn join(&self) {
         self.routes.fetch_add(1, Ordering::Relaxed);
     }
@@ -113,11 +113,11 @@ impl Connections {
     }
 }
 
-/// One of the connections.
+/// A connection to the broker, for one purpose of [`Connections`].
 pub(super) struct SharedConnection {
     purpose: &'static str,
     name: String,
-    /// One at least: the settings refuse an empty list.
+    /// One address at least: the settings refuse an empty list.
     addresses: Arc<[BrokerAddress]>,
     password: Option<Secret>,
     tls: Option<Arc<ClientConfig>>,
@@ -137,7 +137,7 @@ pub(super) struct SharedConnection {
 #[derive(Debug, Default)]
 struct ConnectionState {
     live: Option<Arc<Live>>,
-    /// It was up at some time: the next success is a reconnection.
+    /// The connection was up at some time: the next success is a reconnection.
     known: bool,
     attempts: usize,
     failures: u32,

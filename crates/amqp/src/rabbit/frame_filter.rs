@@ -50,7 +50,7 @@ pub(super) struct Control {
 /// What a broker says of itself in its `connection.start`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Greeting {
-    /// Its major version.
+    /// The broker's major version.
     pub(super) major: Option<u32>,
     /// The name of its cluster: `rabbit@` and a host, unless an operator gave it another one. RabbitMQ has one,
     /// other brokers may have none.
@@ -65,7 +65,7 @@ pub(super) struct Filtered<S> {
     /// The bytes that the client may read, from `shown` on.
     ready: Vec<u8>,
     shown: usize,
-    /// One for each direction: the client waits for them with different wakers.
+    /// One future for each direction: the client waits for them with different wakers.
     cut: [Pin<Box<WaitForCancellationFutureOwned>>; 2],
 }
 

@@ -63,7 +63,7 @@ type Label = (Arc<str>, &'static str);
 /// How a session ended.
 #[derive(Debug)]
 pub(super) enum Ended {
-    /// It must be opened again.
+    /// The session must be opened again.
     Lost(RabbitError),
     /// On purpose.
     Closed(Leftover),

@@ -50,7 +50,7 @@ pub(super) struct Context {
     pub(super) no_place: LogLimit,
     /// What its queues hold.
     pub(super) counts: KnownCounts,
-    /// Those that cannot be used now.
+    /// The queues that cannot be used now.
     pub(super) unusable: Unusable,
     /// When its queues are kept from expiring next.
     renew_at: Mutex<Instant>,

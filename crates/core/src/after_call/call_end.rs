@@ -43,16 +43,16 @@ pub enum Shows {
 pub struct AnswerStatus {
     /// The code of HTTP, or the `command_status` of SMPP.
     pub number: u32,
-    /// It shows that no message passes now: an error of the downstream itself, or refused credentials.
+    /// The answer shows that no message passes now: an error of the downstream itself, or refused credentials.
     pub is_about_us: bool,
-    /// It refuses the credentials: the message was not looked at.
+    /// The answer refuses the credentials: the message was not looked at.
     pub refuses_credentials: bool,
 }
 
 /// What the claims of a message in its `once` limits ask for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnceRule {
-    /// It has none, or they allow another call of a message that may have been accepted.
+    /// The message has no claims, or they allow another call of a message that may have been accepted.
     MayRepeat,
     /// A message that may have been accepted is not called again.
     NeverRepeats,
@@ -92,11 +92,11 @@ pub struct CallEnd<'a> {
     pub maybe_delivered: bool,
     /// The message was taken in part: the rest is known here and nowhere else.
     pub has_rest: bool,
-    /// It had credentials that were refused and have been replaced since: it shows nothing about the next call.
+    /// The call had credentials that were refused and have been replaced since: it shows nothing about the next call.
     pub renewed: bool,
     /// A number made from the id of the message: messages with the same id have the same number.
     pub message: u64,
-    /// Its keys that are not for all messages.
+    /// The keys of the message that are not for all messages.
     pub keys: &'a [KeyId],
     /// What earlier calls did to the message, without this one.
     pub tries: Tries,

@@ -63,12 +63,12 @@ pub enum Used {
     },
     /// The answer says no number and need not: it refuses or fails.
     Unsaid,
-    /// It should say a number and does not, or there is no answer.
+    /// The answer should say a number and does not, or there is no answer.
     Unreadable {
         /// There is no answer.
         is_unanswered: bool,
     },
-    /// It says more than this, which is believed at most.
+    /// The answer says more than this, which is believed at most.
     Implausible {
         /// Units.
         most: u64,
@@ -154,13 +154,13 @@ pub enum QuotaOf {
 pub enum Quota {
     /// The answer says nothing and need not: it refuses or fails.
     Unsaid,
-    /// It should say something, and cannot be read.
+    /// The answer should say something, and cannot be read.
     Unreadable,
     /// The answer says what is left in one of the provider's windows at least.
     Said {
         /// What is left in the smallest window.
         least: Remaining,
-        /// It is used up for longer than is believed.
+        /// The window is used up for longer than is believed.
         is_implausible: bool,
         /// What follows for the limit.
         then: QuotaThen,

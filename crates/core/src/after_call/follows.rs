@@ -25,9 +25,10 @@ pub struct AfterCall {
     /// What the call took of limits with a key is returned: the downstream is away because it refuses the credentials,
     /// and one call at a time probes. Where others are accepted meanwhile, a refused call may have counted.
     pub returns_units: bool,
-    /// It was refused, which counts as a denial.
+    /// The message was refused, which counts as a denial.
     pub is_denied: bool,
-    /// It was refused for nothing that the answer named, and is accepted now: its call before this one came too early.
+    /// The message was refused for nothing that the answer named, and is accepted now: its call before this one came
+    /// too early.
     pub came_early: bool,
     /// The limit is frozen for so long, for every replica.
     pub freeze: Option<Duration>,
@@ -54,9 +55,9 @@ pub struct AfterCall {
 pub enum Next {
     /// The downstream has it.
     Done,
-    /// It is a dead letter, for this reason.
+    /// The message is a dead letter, for this reason.
     Dead(DeadReason),
-    /// It is called again.
+    /// The message is called again.
     Again {
         /// Where it waits, and for how long.
         waits: NextWait,
@@ -77,7 +78,7 @@ pub enum NextWait {
 /// Why a message is called again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cause {
-    /// Its call failed, and that counts as an attempt.
+    /// The call of the message failed, and that counts as an attempt.
     Failed,
     /// The downstream refused it while others may pass: that is no attempt.
     Refused,
@@ -88,22 +89,22 @@ pub enum Cause {
 pub enum ClaimsEnd {
     /// The store is told that the message was accepted, before it is settled.
     Accepted,
-    /// It may have been accepted: the claims end with their leases.
+    /// The message may have been accepted: the claims end with their leases.
     Unknown,
-    /// Its next call claims again.
+    /// The next call of the message claims again.
     Released,
 }
 
 /// What an answer shows about the keys of its message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum KeyChanges {
-    /// These were refused, and pass again. Empty: nothing new.
+    /// These keys were refused, and pass again. Empty: nothing new.
     Pass(Vec<KeyId>),
     /// The downstream refused the call.
     Refused {
         /// Other keys than the keys of this message go first until then.
         behind: Option<Mono>,
-        /// These are refused for so long, with all of their messages.
+        /// These keys are refused for so long, with all of their messages.
         refused: Vec<(KeyId, Duration)>,
     },
 }

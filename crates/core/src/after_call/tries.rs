@@ -14,10 +14,11 @@ pub struct Tries {
     pub in_parts: bool,
     /// Since when the downstream refuses this message while it accepts others; `None`: it does not refuse the message.
     pub refused_since: Option<StoreTime>,
-    /// Its last call was refused, and the answer did not say for what. Not known of a message that comes from a queue.
+    /// The last call of the message was refused, and the answer did not say for what. Not known of a message that comes
+    /// from a queue.
     pub refused_without_subject: bool,
-    /// Its last call was refused, and its credentials have been replaced. Not known of a message that comes from a
-    /// queue.
+    /// The last call of the message was refused, and its credentials have been replaced. Not known of a message that
+    /// comes from a queue.
     pub renewed: bool,
     /// The status of its last call that was not accepted.
     pub last_status: Option<u32>,

@@ -33,13 +33,13 @@ pub enum Sends {
 /// Why a route sends nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shut {
-    /// It is outside its opening hours.
+    /// The route is outside its opening hours.
     Hours,
     /// An operator paused it, or it is not known yet that none did.
     Paused,
     /// A keyed limit grants nothing.
     Limit,
-    /// Its breaker is open. Only an answer of the store ends that.
+    /// The breaker of the route is open. Only an answer of the store ends that.
     Away,
 }
 
@@ -93,7 +93,7 @@ pub struct GateChange {
     pub was: Sends,
     /// What it sends now.
     pub is: Sends,
-    /// Its hours began or ended, or are known for the first time.
+    /// The hours of the route began or ended, or are known for the first time.
     pub hours: Option<Stretch>,
 }
 

@@ -32,11 +32,11 @@ pub struct TapRule {
 /// What a route does with messages that would wait for too long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WhenDenied {
-    /// It keeps the messages that it holds and takes no more.
+    /// The route keeps the messages that it holds and takes no more.
     Hold,
-    /// It sends them away, and takes more.
+    /// The route sends the messages away, and takes more.
     SendAway,
-    /// It sends them away, and takes no more.
+    /// The route sends the messages away, and takes no more.
     SendAwayAndClose,
 }
 

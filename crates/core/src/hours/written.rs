@@ -127,7 +127,7 @@ impl Days {
     /// All seven.
     pub const ALL: Self = Self([true; 7]);
 
-    /// These and the others.
+    /// All days of this value and of the other one.
     #[must_use]
     pub fn and(mut self, other: Self) -> Self {
         for (day, on) in self.0.iter_mut().zip(other.0) {

@@ -60,7 +60,7 @@ pub(super) struct HeldSlots {
     runs: VecDeque<Run>,
     /// When it last dropped a slot that came up too late.
     last_miss: Option<Mono>,
-    /// Those that it dropped lately, in their order: too late for a call, but nothing else uses them.
+    /// Slots that were dropped lately, in their order: too late for a call, but nothing else uses them.
     passed: Vec<Slot>,
 }
 
@@ -152,7 +152,7 @@ impl HeldSlots {
         self.passed.len()
     }
 
-    /// Those that were missed since this was called last.
+    /// The slots that were missed since this was called last.
     pub(super) fn take_passed(&mut self) -> Vec<Slot> {
         std::mem::take(&mut self.passed)
     }

@@ -57,7 +57,7 @@ fn settled(pace: Pace) -> (LeaseHolder, Mono) {
     (holder, now)
 }
 
-/// One that holds so many slots from `first` on.
+/// A lease holder that holds so many slots from `first` on.
 fn holding(pace: Pace, count: u32) -> (LeaseHolder, Mono) {
     let (mut holder, now) = settled(pace);
     assert!(

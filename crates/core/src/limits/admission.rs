@@ -46,7 +46,7 @@ pub struct Charge<L, K> {
 pub struct Candidate<L, K> {
     /// At least one; each limit at most once.
     pub charges: Vec<Charge<L, K>>,
-    /// It was denied before: the answer is the time when it fits, and it moves no line.
+    /// The message was denied before: the answer is the time when it fits, and it moves no line.
     pub was_denied: bool,
     /// The slots that it takes: it counts for as many of the wanted grants.
     pub slots: Cost,
@@ -117,14 +117,14 @@ pub enum Decision {
         /// What the limit of that charge has left for its key.
         room: Room,
     },
-    /// It can never pass: it costs more than the limit `by` ever holds.
+    /// The message can never pass: it costs more than the limit `by` ever holds.
     Never {
         /// The first such charge (an index).
         by: usize,
         /// The largest cost that the limit can hold, in units.
         most: u64,
     },
-    /// It is not called, because of the `once` limit `by`.
+    /// The message is not called, because of the `once` limit `by`.
     NotCalled {
         /// The charge of that limit (an index).
         by: usize,
@@ -145,8 +145,8 @@ pub enum Decision {
         /// Why it grants nothing.
         why: ClosedReason,
     },
-    /// It was not decided: it takes more slots than are still wanted, it comes after such a message, or one of its
-    /// keys is known to be full.
+    /// Nothing was decided about the message: it takes more slots than are still wanted, it comes after such a message,
+    /// or one of its keys is known to be full.
     NotAsked,
 }
 

@@ -46,7 +46,7 @@ pub struct PolicyState {
     pub paused_until: StoreTime,
     /// An operator opened it then: earlier losses do not close it. Zero: never.
     pub opened_at: StoreTime,
-    /// Its kind changed then, and the new kind cannot read what was taken before. Zero: never.
+    /// The kind of the limit changed then, and the new kind cannot read what was taken before. Zero: never.
     pub remade_at: StoreTime,
 }
 

@@ -87,7 +87,7 @@ pub struct Memory {
     pub number: u64,
     /// The highest count of grants in that generation.
     pub writes: u64,
-    /// It saw the store's clock step since then.
+    /// The asker saw the store's clock step since then.
     pub stepped: Option<Direction>,
 }
 

@@ -151,7 +151,7 @@ impl<N: Clone + Eq + Hash> KeyedStates<N> {
         self.wake(name, done.map_or(0, |()| 1))
     }
 
-    /// Those that waited, as many as units came free.
+    /// The replicas that waited, as many as units came free.
     fn wake(&mut self, name: &N, freed: u64) -> Vec<(u32, u64)> {
         let Some(waiting) = self.waiting.get_mut(name).filter(|_| freed > 0) else {
             return Vec::new();

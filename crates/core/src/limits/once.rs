@@ -28,9 +28,9 @@ use crate::time::micros;
 /// What becomes of a message if it is unknown whether another one of its key was accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnUnknown {
-    /// It is called: perhaps for the second time.
+    /// The message is called: perhaps for the second time.
     Resend,
-    /// It is a dead letter: perhaps it was not called at all.
+    /// The message is a dead letter: perhaps it was not called at all.
     DeadLetter,
 }
 
@@ -68,7 +68,7 @@ pub enum OnceState {
 /// Why a message is not called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotCalled {
-    /// One of its key was accepted.
+    /// A message of the same key was accepted.
     Done,
     /// Whether one was is unknown, and none may be called twice.
     Unknown,

@@ -83,7 +83,7 @@ pub struct Left {
 }
 
 impl Left {
-    /// It counts for no longer than this: a time further ahead shows that the clock went back.
+    /// What is left counts for no longer than this: a time further ahead shows that the clock went back.
     pub const MAX: Duration = Duration::from_secs(24 * 3600);
 
     /// The part of it that counts at `now`.

@@ -243,16 +243,16 @@ pub struct Turn {
 /// What the replica knows of the store's clock and of the generation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClockView {
-    /// It could not notice a step yet, and gets a turn instead of slots.
+    /// The replica could not notice a step yet, and gets a turn instead of slots.
     Young,
-    /// Its mapping has held for [`Pace::distrust`] within this generation.
+    /// The mapping of the replica has held for [`Pace::distrust`] within this generation.
     Steady {
         /// The generation of the last answer.
         generation: u64,
         /// The store's time as it predicts it for the moment of sending.
         predicted: StoreTime,
     },
-    /// It saw the clock step. If no other replica has reported that before, the row starts again.
+    /// The replica saw the clock step. If no other replica has reported that before, the row starts again.
     Stepped {
         /// The generation in which it saw that.
         generation: u64,
@@ -383,7 +383,7 @@ pub struct LeaseAnswer {
 pub struct Freeze {
     /// The store's time when it was reported.
     pub now: StoreTime,
-    /// Its end.
+    /// The end of the freeze.
     pub until: StoreTime,
     /// The generation whose clock both are on.
     pub generation: u64,

@@ -232,7 +232,7 @@ impl<T: Queued> Scheduler<T> {
         }
     }
 
-    /// It waits for its slot with its permit. Its keys are open for as many more as the store returned.
+    /// The message waits for its slot with its permit. Its keys are open for as many more as the store returned.
     fn granted(&mut self, asked: AskedMessage<T>, passes: &[AfterGrant], times: &AnswerTimes) {
         let mut item = asked.item;
         let until = times.since + asked.usable.min(item.usable());
@@ -252,7 +252,7 @@ impl<T: Queued> Scheduler<T> {
         }
     }
 
-    /// It may not be asked for before `at`.
+    /// The message may not be asked for before `at`.
     fn put_off(&mut self, item: T, at: Mono) {
         self.return_turn(&item);
         self.delay(item, at);

@@ -54,8 +54,8 @@ pub struct Departure {
     pub decided: StoreTime,
     /// For how long it is sent away.
     pub wait: Duration,
-    /// Its time is known, and further away than such messages wait in memory. Otherwise it only found no
-    /// place there.
+    /// The time to come back is known, and further away than such messages wait in memory. Otherwise the message only
+    /// found no place there.
     pub is_late: bool,
 }
 
@@ -68,7 +68,7 @@ enum Place {
     /// In a wait queue, for so long. `is_late`: its time is known, and too far away to wait in memory. Otherwise
     /// memory has no place for it.
     WaitQueue { wait: Duration, is_late: bool },
-    /// Its deadline comes first.
+    /// The deadline of the message comes first.
     Nowhere,
 }
 

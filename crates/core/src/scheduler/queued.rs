@@ -38,11 +38,11 @@ pub trait Queued {
     fn priority(&self) -> u16 {
         0
     }
-    /// It may take slots that are kept in reserve.
+    /// The message may take slots that are kept in reserve.
     fn is_urgent(&self) -> bool {
         false
     }
-    /// Its tenant, and the weight of that.
+    /// The tenant of the message, and the weight of that.
     fn share(&self) -> Share {
         Share::default()
     }
@@ -54,7 +54,7 @@ pub trait Queued {
     fn is_keyed(&self) -> bool {
         self.keys().next().is_some()
     }
-    /// Its number in the order in which messages came. No two have the same.
+    /// The number of the message in the order in which messages came. No two have the same.
     fn arrival(&self) -> u64 {
         0
     }
@@ -74,7 +74,7 @@ pub trait Queued {
     fn prefetch(&self) -> usize {
         usize::MAX
     }
-    /// It has no place to wait but memory.
+    /// The message has no place to wait but memory.
     fn waits_only_here(&self) -> bool {
         false
     }
@@ -93,12 +93,12 @@ pub trait Queued {
     fn deadline(&self) -> Option<Mono> {
         None
     }
-    /// Its session is gone: the broker delivers it again, so sending it would only make a
+    /// The session of the message is gone: the broker delivers the message again, so sending it would only make a
     /// repeat.
     fn is_stale(&self) -> bool {
         false
     }
-    /// It is not sent any more: its deadline has passed, or its session is gone.
+    /// The message is not sent any more: its deadline has passed, or its session is gone.
     fn is_over(&self, now: Mono) -> bool {
         self.is_stale() || self.deadline().is_some_and(|end| end <= now)
     }
@@ -106,7 +106,7 @@ pub trait Queued {
     fn usable(&self) -> Duration {
         Duration::ZERO
     }
-    /// Its keyed limits granted it at this time of the store, so long `ago` at most.
+    /// The keyed limits of the message granted it at this time of the store, so long `ago` at most.
     fn granted(&mut self, _at: StoreTime, _ago: Duration) {}
     /// Whether a limit has sent it away before.
     fn was_denied(&self) -> bool {

@@ -206,7 +206,7 @@ fn stride<T: Queued>(item: &T) -> u64 {
 }
 
 impl<T: Queued> Level<T> {
-    /// It has no messages, and no tenant has had more than another: it can be dropped.
+    /// The level has no messages, and no tenant has had more than another: it can be dropped.
     fn is_forgotten(&self) -> bool {
         let is_even = |tenant: &Tenant<T>| tenant.turn <= self.clock;
         self.first.is_empty() && self.turns.is_empty() && self.tenants.values().all(is_even)

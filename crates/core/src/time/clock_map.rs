@@ -21,7 +21,7 @@ const STEP_MIN: u64 = 1_000;
 pub enum Reading {
     /// The first one.
     First,
-    /// It fits the known bounds.
+    /// The answer fits the known bounds.
     Agrees,
     /// The store's clock is not where it should be, even allowing for the whole round trip. The
     /// mapping stays as it was.

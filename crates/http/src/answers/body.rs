@@ -14,9 +14,9 @@ pub(super) enum AnswerRead {
     Whole,
     /// As much as is needed; the connection closes.
     Enough,
-    /// It broke off before; the connection closes.
+    /// The answer broke off before; the connection closes.
     Cut(Silence),
-    /// It came, and cannot be decoded.
+    /// The answer came, and cannot be decoded.
     Unreadable,
 }
 

@@ -28,9 +28,9 @@ pub(super) struct Reply<'a> {
     /// 100 to 999.
     pub(super) status: u16,
     pub(super) headers: Headers<'a>,
-    /// Its first bytes, if [`HttpJudge::reads`] them.
+    /// The first bytes of the body, if [`HttpJudge::reads`] them.
     pub(super) body: &'a [u8],
-    /// Its body matters, and a part of it did not come or cannot be decoded.
+    /// The body matters, and a part of it did not come or cannot be decoded.
     pub(super) lacks: bool,
     /// An earlier call of this message may have been taken, or the downstream recognizes repeats by a key.
     pub(super) may_repeat: bool,
@@ -151,7 +151,7 @@ pub(super) const fn default_meaning(status: u16, asks: bool, may_repeat: bool) -
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Code {
     One(u16),
-    /// Those that begin with this digit.
+    /// The statuses that begin with this digit.
     Class(u16),
 }
 

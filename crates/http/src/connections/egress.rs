@@ -269,7 +269,7 @@ mod tests {
         }
     }
 
-    /// It must not lead to calls without a proxy.
+    /// A proxy with a wrong address must not lead to calls without a proxy.
     #[test]
     fn a_proxy_that_cannot_be_asked_is_an_error() {
         let wrong = Proxy::at("http://{proxy}:3128", &[], None).expect_err("no host");

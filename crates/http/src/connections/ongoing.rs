@@ -38,7 +38,7 @@ impl Ongoing {
         }
     }
 
-    /// It happened. Whether that goes on.
+    /// An event happened. Returns whether its series goes on.
     pub(crate) fn happened(&mut self, now: Mono) -> bool {
         let goes_on = self.seen.filter(|(_, last)| now.since(*last) <= self.again);
         let since = goes_on.map_or(now, |(since, _)| since);
@@ -46,7 +46,7 @@ impl Ongoing {
         now.since(since) >= self.lasts
     }
 
-    /// It is over.
+    /// The series is over.
     pub(crate) const fn ended(&mut self) {
         self.seen = None;
     }

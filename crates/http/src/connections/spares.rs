@@ -118,7 +118,7 @@ impl<C> Spares<C> {
         missing
     }
 
-    /// One that was under way is there, or could not be opened.
+    /// A connection that was under way is there, or could not be opened.
     pub(super) fn opened(&mut self, connection: Option<C>) {
         self.opening = self.opening.saturating_sub(1);
         if connection.is_some() {

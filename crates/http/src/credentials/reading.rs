@@ -23,7 +23,7 @@ pub(super) struct Reading {
 }
 
 impl Reading {
-    /// They were read just now.
+    /// The files of secrets were read just now.
     pub(super) fn new() -> Self {
         Self {
             last: Instant::now(),

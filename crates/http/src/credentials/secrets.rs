@@ -35,7 +35,7 @@ struct State {
 pub(crate) struct Edition(u64);
 
 impl NamedSecrets {
-    /// Those with these names; `None`: the templates name none.
+    /// The secrets with these names; `None`: the templates name none.
     ///
     /// # Errors
     /// When one is not there, or cannot be used.

@@ -126,7 +126,7 @@ const QUICK: usize = 64 * 1024;
 const FRESH: Duration = Duration::from_secs(60);
 
 impl Signed {
-    /// It was made then, with the secret of this edition.
+    /// The signature was made then, with the secret of this edition.
     pub(crate) const fn new(at: SystemTime, edition: u64, signing: AnySigning) -> Self {
         Self {
             at,

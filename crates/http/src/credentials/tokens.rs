@@ -100,8 +100,8 @@ enum Gives {
 static SHARED: Mutex<Option<HashMap<Identity, Weak<Tokens>>>> = Mutex::new(None);
 
 impl Tokens {
-    /// Those that calls with this `auth` need, shared with all other routes of this process that have the same client.
-    /// `None`: they need none.
+    /// The tokens that calls with this `auth` need, shared with all other routes of this process that have the same
+    /// client. `None`: they need none.
     ///
     /// # Errors
     /// When the client cannot be written in a request, its key cannot be read, or there is no way to its server.

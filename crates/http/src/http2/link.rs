@@ -97,11 +97,11 @@ pub(super) struct Calling {
 
 /// Why a call did not begin.
 pub(super) enum NotBegun {
-    /// It is too late for it.
+    /// The call would leave too late.
     Late,
     /// This connection takes no call now.
     Elsewhere,
-    /// It is no request of HTTP/2.
+    /// The call is no request of HTTP/2.
     Wrong,
 }
 
@@ -238,7 +238,7 @@ impl Link {
         }
     }
 
-    /// It takes no call any more.
+    /// The connection takes no call any more.
     fn retire(&self) {
         let mut state = lock(&self.state);
         if !state.is_retired {
@@ -250,7 +250,7 @@ impl Link {
         }
     }
 
-    /// Its own task, until it has ended.
+    /// The connection's own task, until it has ended.
     pub(super) async fn run(self: Arc<Self>, pool: Weak<Pool>, pings: Option<PingPong>) {
         select! {
             () = self.drive() => {}

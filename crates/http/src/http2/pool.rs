@@ -234,7 +234,7 @@ impl Pool {
 }
 
 impl State {
-    /// Those that take calls, as far as is known, the one with the fewest first.
+    /// The connections that take calls, as far as is known, the one with the fewest calls first.
     fn by_load(&self) -> Vec<Arc<Link>> {
         let loads = self.links.iter();
         let mut loads: Vec<_> = loads

@@ -35,7 +35,7 @@ pub(super) struct Refunded {
 
 /// Where messages go once their units are returned.
 enum Next {
-    /// They wait here again, in their places.
+    /// The messages wait here again, in their places.
     WaitAgain,
     /// To another route of their queue.
     Move(Arc<Intake>),

@@ -8,7 +8,7 @@ use sluiced_core::headroom::{Bounds, Headroom};
 
 /// A limit as this replica's file has it.
 pub trait FileLimit<T>: Send + Sync {
-    /// Its policy, on one line.
+    /// The policy of the limit, on one line.
     fn policy(&self) -> String;
 
     /// The limit under another policy.

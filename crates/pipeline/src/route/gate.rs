@@ -29,7 +29,7 @@ pub(crate) struct RouteGate {
     breaker: Option<SharedBreaker>,
 }
 
-/// Its breaker, without the decisions.
+/// The breaker of a route, without the decisions.
 struct SharedBreaker {
     rule: BreakerRule,
     store: Arc<dyn Store>,

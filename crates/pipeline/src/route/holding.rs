@@ -178,19 +178,19 @@ pub(crate) struct Held {
     share: Share,
     origin: CameFrom,
     born: StoreTime,
-    /// It waits for its call, so its age counts.
+    /// The message waits for its call, so its age counts.
     waits: bool,
 }
 
 impl Held {
-    /// Its call begins: it waits for its answer now, however long that takes.
+    /// The call of the message begins: the message waits for its answer now, however long that takes.
     pub(crate) fn call_begins(&mut self) {
         if std::mem::replace(&mut self.waits, false) {
             lock(&self.holding.ages).left(self.born);
         }
     }
 
-    /// It waits for another call, unless it waits already.
+    /// The message waits for another call, unless it waits already.
     pub(crate) fn waits_again(&mut self) {
         if !std::mem::replace(&mut self.waits, true) {
             lock(&self.holding.ages).took(self.born);

@@ -167,8 +167,8 @@ impl Sharing {
         Some((others, standings.collect()))
     }
 
-    /// Its state for its own messages. The other routes do not use it while its downstream is away, but it sends the
-    /// probe, and keeps a message for that.
+    /// The state of the route for its own messages. The other routes do not use it while its downstream is away, but it
+    /// sends the probe, and keeps a message for that.
     fn own_standing(&self, now: Mono) -> RouteStanding {
         let mut own = self.standing();
         let (is_open, sends, probes) = self

@@ -32,7 +32,7 @@ pub struct Resolver {
 }
 
 impl Resolver {
-    /// One that asks the system.
+    /// A resolver that asks the system.
     #[must_use]
     pub fn new() -> Self {
         Self::with(system)

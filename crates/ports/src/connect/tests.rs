@@ -5,7 +5,7 @@ use tokio::time::timeout;
 
 use super::*;
 
-/// It takes connections and answers none: packets to it are lost.
+/// An address that answers no new connection: packets to it are lost.
 async fn silent() -> (SocketAddr, impl Sized) {
     let socket = TcpSocket::new_v4().unwrap();
     socket.bind(([127, 0, 0, 1], 0).into()).unwrap();

@@ -104,7 +104,7 @@ pub fn client_config(
 struct Trust {
     /// By the rules for chains. `None`: no authority is known, so that no certificate is good.
     chains: Option<Arc<WebPkiServerVerifier>>,
-    /// Those that the operator configured.
+    /// The certificates that the operator configured.
     configured: Vec<CertificateDer<'static>>,
     provider: Arc<CryptoProvider>,
 }

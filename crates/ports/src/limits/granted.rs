@@ -49,7 +49,7 @@ pub struct GrantedAt {
 }
 
 impl GrantedAt {
-    /// These units, which were not used.
+    /// So many units that were granted then and were not used.
     #[must_use]
     pub fn unused(&self, cost: Cost) -> Unused {
         Unused {

@@ -15,7 +15,7 @@ pub struct KeyText(pub Option<Box<str>>);
 /// What the limits of a route need to know of a message.
 #[derive(Clone, PartialEq, Eq)]
 pub struct LimitInputs {
-    /// One for each limit of the route, in its order, with a cost that the limit can grant; `None`: the limit does
+    /// A charge for each limit of the route, in its order, with a cost that the limit can grant; `None`: the limit does
     /// not count the message.
     pub charges: Box<[Option<admission::Charge<(), KeyText>>]>,
     /// The tenant that the message belongs to, on a route that shares fairly.

@@ -10,7 +10,7 @@ use sluiced_settings::text::RateText;
 /// Why a file is no double.
 #[derive(Debug, thiserror::Error)]
 pub enum DoubleError {
-    /// It has not the form.
+    /// The file has not the form of a double.
     #[error("{0}")]
     Form(toml::de::Error),
     /// An expression or a text cannot be read.
@@ -100,12 +100,12 @@ pub struct Fleet {
     pub url: String,
     /// The body of message `n`, from 0.
     pub message: String,
-    /// Its headers.
+    /// The headers of a message.
     #[serde(default)]
     pub headers: BTreeMap<String, String>,
     /// The body of a message that is refused for good.
     pub bad: String,
-    /// Its headers; absent: those of the other messages.
+    /// The headers of a message that is refused for good; absent: those of the other messages.
     pub bad_headers: Option<BTreeMap<String, String>>,
     /// How the detail of its dead letter begins.
     pub dead_reason: String,

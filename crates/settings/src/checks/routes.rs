@@ -302,7 +302,7 @@ impl Checks<'_> {
         }
     }
 
-    /// Its lines are logged only where the level lets them.
+    /// The lines of a journal are logged only where the level lets them.
     fn journal(&mut self, path: &KeyPath, route: &Route) {
         let [journal, id] = path.all(["journal", "journal_id"]);
         if route.journal == JournalLines::None {

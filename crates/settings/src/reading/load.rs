@@ -60,7 +60,7 @@ const PROXIES: [&str; 3] = ["HTTPS_PROXY", "HTTP_PROXY", "ALL_PROXY"];
 /// A text with precedence over all files and variables: the arguments of a command.
 #[derive(Clone, Debug)]
 pub struct Extra {
-    /// Its name in faults.
+    /// The text's name in faults.
     pub name: String,
     pub text: String,
 }

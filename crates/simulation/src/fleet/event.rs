@@ -28,7 +28,7 @@ pub(super) struct Request<'a> {
     pub(super) back: Option<u64>,
 }
 
-/// Their answer.
+/// The answer of the keyed limits to a request.
 #[derive(Debug)]
 pub(super) struct Reply {
     pub(super) asked: Memory,

@@ -27,7 +27,7 @@ use crate::setting::{Far, KeyCost, Keyed, Message, Setting, SimulatedRoute};
 pub(super) struct Replica<'a> {
     pub(super) id: u32,
     pub(super) scheduler: Scheduler<Parcel<'a>>,
-    /// It sends nothing any more, and waits for its calls under way.
+    /// The replica sends nothing any more, and waits for its calls under way.
     pub(super) stopping: bool,
     /// Delivered and not settled.
     pub(super) unsettled: BTreeSet<u32>,
@@ -39,7 +39,7 @@ pub(super) struct Replica<'a> {
     /// What it knows of the refusals of the downstream.
     pub(super) refusals: Refusals,
     pub(super) paused_until: u64,
-    /// It does not reach the store.
+    /// The replica does not reach the store.
     pub(super) is_deaf: bool,
     /// Only the last wake that was set counts.
     pub(super) wake: u64,
@@ -48,17 +48,17 @@ pub(super) struct Replica<'a> {
     /// The turn that the last answer gave, for the check that it does not ask before it.
     pub(super) turn: Option<Turn>,
     pub(super) last_ask: u64,
-    /// Its watch on the store of keyed limits.
+    /// The replica's watch on the store of keyed limits.
     pub(super) store: StoreWatch,
-    /// Its questions to the keyed limits, by their numbers.
+    /// The replica's questions to the keyed limits, by their numbers.
     pub(super) admitting: BTreeMap<u64, Question<Parcel<'a>>>,
     /// Calls that were granted and have not ended, by message.
     pub(super) running: BTreeMap<u32, Parcel<'a>>,
     /// What it knows of the limits' policy.
     pub(super) known: Option<LimitPolicy>,
-    /// It has asked for the current policy.
+    /// The replica has asked for the current policy.
     pub(super) declaring: bool,
-    /// Its measurements, if a headroom follows them.
+    /// The replica's measurements, if a headroom follows them.
     pub(super) follow: Option<AutoHeadroom>,
     pub(super) shakes: LatencySamples,
     pub(super) shakes_made: u32,
@@ -131,7 +131,7 @@ impl Replica<'_> {
         known.map_or(PolicyVersion::NONE, |known| known.version)
     }
 
-    /// Its clock at a true time.
+    /// The replica's clock at a true time.
     pub(super) fn mono(&self, t: u64) -> Mono {
         let age = t - self.born;
         let shift = i64::try_from(age).unwrap_or(i64::MAX) * self.drift / 1_000_000;
@@ -182,7 +182,7 @@ pub(super) struct Parcel<'a> {
     /// When it was published.
     pub(super) born: StoreTime,
     pub(super) deadline: Option<Mono>,
-    /// It was sent away before.
+    /// The message was sent away before.
     pub(super) was_denied: bool,
     /// Names its call to the keyed limits, which were asked at this true time, and granted it then.
     pub(super) ticket: Ticket,
@@ -191,7 +191,7 @@ pub(super) struct Parcel<'a> {
 }
 
 impl Parcel<'_> {
-    /// Its keys that are not for all messages.
+    /// The message's keys that are not for all messages.
     pub(super) fn own_keys(&self) -> Vec<KeyId> {
         self.keys().filter(|key| !self.is_for_all(*key)).collect()
     }

@@ -41,7 +41,7 @@ impl Scenario {
         cost(chance, self.cost)
     }
 
-    /// Its charges on the keyed limits.
+    /// The message's charges on the keyed limits.
     pub(super) fn charges(&self, message: u32) -> Box<[KeyCost]> {
         let charge = |(index, limit): (u64, &KeyedLimit)| {
             let chance = mix(u64::from(message) << 8 | index);
@@ -64,7 +64,7 @@ impl Scenario {
         }
     }
 
-    /// Its route.
+    /// The scenario's route.
     fn route(&self) -> SimulatedRoute {
         let terms = self.terms_at(self.rate);
         let keyed = terms.rules.into_iter().zip(&self.keyed);
@@ -84,7 +84,7 @@ impl Scenario {
         }
     }
 
-    /// Its messages, as they come.
+    /// The scenario's messages, as they come.
     fn messages(&self) -> Vec<Message> {
         let mut dice = Dice::new(self.seed ^ 0xA551);
         let length = self.length();
@@ -193,7 +193,7 @@ pub struct KeyedLimit {
     pub keys: u32,
     /// A message costs so many units at most.
     pub cost: u32,
-    /// It counts all messages together, and the route waits for it as a whole.
+    /// The limit counts all messages together, and the route waits for it as a whole.
     pub for_all: bool,
 }
 

@@ -20,7 +20,7 @@ pub(super) const WAY_PART: u32 = 4;
 pub enum Load {
     /// All of them wait from the start.
     Backlog,
-    /// One after the other, so many per thousand of what the limit allows.
+    /// Messages come one after the other, so many per thousand of what the limit allows.
     Arrivals(u64),
 }
 
@@ -33,7 +33,7 @@ pub struct Scenario {
     pub headroom: Duration,
     pub horizon: Duration,
     pub replicas: u32,
-    /// They start one after the other within this time.
+    /// The replicas start one after the other within this time.
     pub stagger: Duration,
     pub prefetch: u32,
     /// A denied message waits in memory if its time is no further away.

@@ -84,7 +84,7 @@ fn the_segments_of_a_longer_text_are_named() {
     assert_eq!(inbound_of(&by_parameters).segment, segment(0x107, 2, 3));
 }
 
-/// Its text is a parameter, and its fields are fewer (section 4.7.1).
+/// The text of a `data_sm` is a parameter, and its fields are fewer (section 4.7.1).
 #[test]
 fn a_data_sm_is_read() {
     let body = |text: &[u8]| {

@@ -10,7 +10,7 @@ use redis::Value;
 
 use super::address::Address;
 
-/// One of the 16384.
+/// One of the 16384 hash slots.
 pub(super) type HashSlot = u16;
 
 /// How many there are.

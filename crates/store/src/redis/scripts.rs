@@ -65,7 +65,7 @@ pub(super) struct ScriptCall<'a> {
     /// Keys after the first, in the same slot of a cluster.
     more: Vec<String>,
     before: Vec<Arg<'a>>,
-    /// Its answer is waited for beyond the response timeout, for as long as the connection lives.
+    /// The answer of the script is waited for beyond the response timeout, for as long as the connection lives.
     pub(super) heard_out: bool,
 }
 

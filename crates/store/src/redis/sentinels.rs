@@ -32,7 +32,7 @@ pub(super) struct Sentinels {
     all: Vec<Sentinel>,
 }
 
-/// One of them.
+/// A Sentinel that the configuration names.
 struct Sentinel {
     at: Address,
     connection: Mutex<Option<Driven>>,

@@ -14,7 +14,7 @@ pub struct RouteActuals {
     each: Vec<RouteActual>,
 }
 
-/// One of them.
+/// Where an answer says what a call really used of one limit.
 struct RouteActual {
     limit: Box<str>,
     template: Template,

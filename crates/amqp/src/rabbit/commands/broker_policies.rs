@@ -39,7 +39,7 @@ pub(super) struct Ours {
     pub(super) target: Target,
     pub(super) name: String,
     pub(super) queue_type: QueueType,
-    /// Its own argument `x-overflow`, if it has one.
+    /// The queue's own argument `x-overflow`, if it has one.
     pub(super) overflow: Option<String>,
 }
 

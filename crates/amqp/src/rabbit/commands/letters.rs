@@ -70,7 +70,7 @@ const CLOSING: Duration = Duration::from_secs(1);
 
 /// One letter, fetched and not acknowledged.
 pub struct Letter {
-    /// Its place, from 1.
+    /// The letter's place, from 1.
     pub number: u64,
     pub message: Message,
     tag: u64,
@@ -92,7 +92,7 @@ pub struct Letters {
     unread: u32,
     read: u64,
     fetched: VecDeque<Letter>,
-    /// Those that were fetched and not acknowledged, in the order of their queue.
+    /// The tags of letters that were fetched and not acknowledged, in the order of their queue.
     held: BTreeSet<u64>,
     /// To be given back as copies.
     worn: Vec<Letter>,

@@ -30,12 +30,12 @@ const CLOSING: Duration = Duration::from_secs(1);
 /// The state of a route's queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum QueueState {
-    /// It is there.
+    /// The queue is there.
     Found {
         /// Ready for delivery; unacknowledged ones are not among them.
         messages: u32,
         consumers: u32,
-        /// It is a classic queue, as far as the broker shows that.
+        /// The queue is a classic one, as far as the broker shows that.
         classic: bool,
         /// Messages in the parked queues beside it, if the route does not park and there are any.
         left_behind: Option<u32>,
@@ -47,7 +47,7 @@ pub enum QueueState {
         /// Queues of ours that are used as they are, and why.
         as_they_are: Vec<String>,
     },
-    /// It is missing, and the daemon would declare it.
+    /// The queue is missing, and the daemon would declare it.
     WouldBeDeclared,
 }
 

@@ -44,7 +44,7 @@ impl Copies {
         self.bytes.fetch_sub(bytes, Ordering::Relaxed);
     }
 
-    /// One more is written.
+    /// One more copy is written.
     pub(in crate::rabbit) fn wrote(&self) {
         self.written.fetch_add(1, Ordering::Relaxed);
     }

@@ -33,7 +33,7 @@ impl Original {
         self.body.len() as u64
     }
 
-    /// Its publisher's id; an empty one counts as none.
+    /// The id that the publisher gave; an empty one counts as none.
     pub(in crate::rabbit) fn id(&self) -> Option<&str> {
         let id = self.properties.message_id().as_ref();
         id.map(|id| id.as_str()).filter(|id| !id.is_empty())
@@ -136,7 +136,7 @@ pub(in crate::rabbit) struct ReceivedDelivery {
     pub(in crate::rabbit) message: Message,
     /// What to keep for a copy.
     pub(in crate::rabbit) original: Original,
-    /// It had headers of ours that no replica wrote. They were removed.
+    /// The message had headers of ours that no replica wrote. They were removed.
     pub(in crate::rabbit) was_forged: bool,
 }
 

@@ -56,7 +56,7 @@ const ROUND: [&str; 13] = [
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Trust {
     Nothing,
-    /// Those that last.
+    /// Only the headers that last.
     Lasting,
     All,
 }
@@ -80,7 +80,7 @@ pub(super) fn decides(name: &str) -> bool {
 /// The message that marks are about.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Marked<'a> {
-    /// Its publisher's id for it.
+    /// The publisher's id for the message.
     pub(super) id: Option<&'a str>,
     pub(super) body: &'a [u8],
 }

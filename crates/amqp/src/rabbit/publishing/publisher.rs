@@ -49,7 +49,7 @@ pub(in crate::rabbit) struct Republish {
 /// What became of a copy or of a result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::rabbit) enum Outcome {
-    /// It is in a queue, or was dropped as the route says.
+    /// The copy or the result is in a queue, or was dropped as the route says.
     Safe,
     /// No queue took it in time. It is published no more.
     Nowhere,

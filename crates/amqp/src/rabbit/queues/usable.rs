@@ -25,13 +25,13 @@ use sluiced_ports::lock;
 /// What a queue of ours was found to be.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::rabbit) enum Standing {
-    /// It was there, as it is declared.
+    /// The queue was there, as it is declared.
     Ours,
-    /// It was there, and the user may not declare it: it cannot be compared.
+    /// The queue was there, and the user may not declare it: it cannot be compared.
     NotCompared,
-    /// It was there with other settings, which the broker names; it works with them.
+    /// The queue was there with other settings, which the broker names; it works with them.
     Other(String),
-    /// It was missing, and is declared now.
+    /// The queue was missing, and is declared now.
     Made,
 }
 

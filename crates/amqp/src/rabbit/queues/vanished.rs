@@ -84,7 +84,7 @@ struct Gone {
 }
 
 impl KnownCounts {
-    /// One more message is in it.
+    /// One more message is in the queue.
     pub(in crate::rabbit) fn put(&self, target: Target, now: Mono) {
         let mut all = lock(&self.0);
         let known = all.entry(target).or_insert(Known::new(now));
@@ -103,7 +103,7 @@ impl KnownCounts {
         }
     }
 
-    /// It was counted. Returns by how many messages fewer than the last time.
+    /// The queue was counted. Returns by how many messages fewer than the last time.
     pub(super) fn seen(&self, target: Target, messages: u64, now: Mono) -> u64 {
         let mut all = lock(&self.0);
         let known = all.entry(target).or_insert(Known::new(now));
@@ -119,7 +119,7 @@ impl KnownCounts {
         lock(&self.0).contains_key(&target)
     }
 
-    /// Those that may hold messages.
+    /// The queues that may hold messages.
     pub(super) fn holding(&self) -> Vec<Target> {
         let all = lock(&self.0);
         let holding = all
@@ -128,7 +128,7 @@ impl KnownCounts {
         holding.map(|(target, _)| *target).collect()
     }
 
-    /// It is missing. `None`: it was not known to be there.
+    /// The queue is missing. `None`: it was not known to be there.
     fn gone(&self, target: Target, now: Mono) -> Option<Gone> {
         let mut known = lock(&self.0).remove(&target)?;
         Some(Gone {

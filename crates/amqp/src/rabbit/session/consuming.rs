@@ -69,7 +69,7 @@ impl Group {
         }
     }
 
-    /// These queues, with that prefetch at most.
+    /// The queues of this group, with that prefetch at most.
     fn at_most(&self, prefetch: u16) -> Self {
         Self {
             queues: self.queues.clone(),

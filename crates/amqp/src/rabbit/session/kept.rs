@@ -40,7 +40,7 @@ const MARKED_AGE: Duration = Duration::from_secs(24 * 3600);
 #[derive(Clone, Debug)]
 pub(super) enum Kept {
     Copy(CopyVerdict),
-    /// Its result comes first.
+    /// A verdict whose result comes first.
     WithResult(Box<WithResult>),
 }
 
@@ -74,7 +74,7 @@ pub(in crate::rabbit) struct KeptVerdicts {
 #[derive(Debug, Default)]
 struct Known {
     verdicts: HashMap<Identity, Vec<Entry>>,
-    /// Those of messages that were set aside, by their marks.
+    /// The verdicts of messages that were set aside, by their marks.
     marked: HashMap<String, (Mono, Kept)>,
     /// How many calls of sessions that ended are under way for a message.
     awaited: HashMap<Identity, usize>,
@@ -135,7 +135,7 @@ impl KeptVerdicts {
         }
     }
 
-    /// One of these calls has ended, with this verdict if it is to be known.
+    /// A call that [`Self::expect`] counted has ended, with this verdict if it is to be known.
     pub(super) fn came(&self, original: Original, kept: Option<Kept>, now: Mono) {
         let mut known = lock(&self.known);
         let identity = identity(&original);

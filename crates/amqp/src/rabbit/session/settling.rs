@@ -31,9 +31,9 @@ pub(super) struct Unsettled {
     /// The originals, by tag, of deliveries without a verdict, and of those whose result comes first (`publishing`,
     /// `awaiting`).
     pub(super) delivered: HashMap<u64, Original>,
-    /// Their copies are not confirmed yet, by tag.
+    /// Deliveries whose copies are not confirmed yet, by tag.
     copying: HashMap<u64, (Original, CopyVerdict)>,
-    /// Their results are not confirmed yet, by tag. Their originals are in `delivered`.
+    /// Deliveries whose results are not confirmed yet, by tag. Their originals are in `delivered`.
     publishing: HashMap<u64, WithResult>,
     /// A call of an earlier session is under way, and its result is the one to publish. Their originals are in
     /// `delivered`.

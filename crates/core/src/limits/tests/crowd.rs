@@ -14,9 +14,9 @@ use crate::time::micros;
 /// What becomes of a message that is granted, in thousandths.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Fate {
-    /// It arrives so much of the headroom later.
+    /// The message arrives so much of the headroom later.
     Sent(u64),
-    /// It is refunded so much of the span later.
+    /// The message is refunded so much of the span later.
     Refunded(u64),
     Dropped,
 }

@@ -99,7 +99,7 @@ impl<T> Queue<T> {
         }
     }
 
-    /// It is no longer full, so it may be asked for; its opening stays the same.
+    /// The key is no longer full, so it may be asked for; its opening stays the same.
     pub(super) fn clear_full(&mut self, at_once: u64) {
         self.access = match self.access {
             Access::Open { .. } => Access::Open { at_once },

@@ -43,7 +43,7 @@ impl Credentials {
         })
     }
 
-    /// Those of a profile in a file: lines `name = value` below `[profile]`.
+    /// The credentials of a profile in a file: lines `name = value` below `[profile]`.
     ///
     /// # Errors
     /// When there are none. The error shows nothing of the file.
@@ -78,7 +78,7 @@ impl Credentials {
         Self::new(id, secret, value("aws_session_token")).map_err(|why| wrong(&why.to_string()))
     }
 
-    /// Those in the variables that all programs of AWS read.
+    /// The credentials in the variables that all programs of AWS read.
     ///
     /// # Errors
     /// When there are none.

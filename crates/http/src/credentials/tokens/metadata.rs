@@ -64,7 +64,7 @@ struct Answer {
 }
 
 impl Metadata {
-    /// Those that the settings ask for. `None`: the credentials are elsewhere.
+    /// The metadata that the settings ask for. `None`: the credentials are elsewhere.
     ///
     /// # Errors
     /// When the environment does not say where metadata of the container is, or AWS does not allow that place.

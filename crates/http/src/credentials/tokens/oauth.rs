@@ -47,7 +47,7 @@ pub(super) enum Source {
 
 /// The next step to a token.
 enum Step {
-    /// It is asked for.
+    /// The token is asked for.
     Ask(Box<Request<Full<Bytes>>>),
     /// This is one, and so long it lasts.
     Made(String, Duration),

@@ -298,7 +298,7 @@ mod tests {
         assert!(matches!(state.look(now), Some(Ok(Given { number: 2, .. }))));
     }
 
-    /// Its token is good for another route.
+    /// The token is good for another route.
     #[test]
     fn a_route_that_is_refused_again_takes_no_token_away() {
         let since = Instant::now();

@@ -74,7 +74,7 @@ impl LimitStore for Raced {
     }
 }
 
-/// One of five under way, with a lease of 30 ms: it is renewed every 10 ms.
+/// A call, one of at most five under way, with a lease of 30 ms: it is renewed every 10 ms.
 fn call(ticket: u128) -> GrantedCharge {
     let five = NonZeroU32::new(5).unwrap();
     let lease = Duration::from_millis(30);

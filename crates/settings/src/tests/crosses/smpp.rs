@@ -27,7 +27,7 @@ fn the_keys_that_must_be_there_are_enough() {
     assert_eq!(below("password = \"p\""), [""; 0]);
 }
 
-/// Its keys are not those of HTTP, even if both kinds have a table of the same name.
+/// The keys of SMPP are not those of HTTP, even if both kinds have a table of the same name.
 #[test]
 fn variables_set_its_keys() {
     let files = Files::new(&[SMPP]);

@@ -49,7 +49,7 @@ pub(crate) struct KeyedJudge {
 /// The calls of one key.
 #[derive(Debug, Default)]
 struct Seen {
-    /// Those that may still count.
+    /// The calls that may still count.
     calls: VecDeque<Arrival>,
     windows: Windows,
 }

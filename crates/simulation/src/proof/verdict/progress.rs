@@ -231,7 +231,7 @@ impl ProgressJudge {
         }
     }
 
-    /// Its call has ended, or is no longer counted.
+    /// The message's call has ended, or is no longer counted.
     fn call_ended(&mut self, message: u32, t: u64) {
         let now = self.store_time(t);
         for (index, charge) in self.scenario.charges(message).iter().enumerate() {

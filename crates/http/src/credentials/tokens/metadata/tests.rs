@@ -113,7 +113,7 @@ fn a_container_is_not_asked_elsewhere() {
     }
 }
 
-/// It becomes a part of a URL.
+/// The name of a role becomes a part of a URL.
 #[test]
 fn the_name_of_a_role_is_one_of_iam() {
     assert_eq!(role(b"s3access"), Ok("s3access"));
