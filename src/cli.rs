@@ -1,5 +1,5 @@
-//! The commands, a file (or a file and its folder) for each, and the program: arguments in, exit code out. `exit`, `text`
-//! and `view` are shared.
+//! The commands, a file (or a file and its folder) for each, and the program: arguments in, exit code out. `exit`,
+//! `text` and `view` are shared.
 //!
 //! The program is part of the library, and `main.rs` only calls it: commands are generic over their output,
 //! and the compiler would build all of them again in the crate that names the writers.

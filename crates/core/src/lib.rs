@@ -3,7 +3,8 @@
 //! Problem: many replicas share one limit, and processes crash, stand still, lose their store and read clocks that
 //! step. Whether "never over, never idle" holds then cannot be seen on a test machine. So what decides is here, apart
 //! from what acts: a decision takes what is known and `now`, and returns what is to be done. The daemon, the simulation
-//! of a fleet and the property tests drive the same schedules, schedulers, limits and gates, and the scripts in Redis are compared with it.
+//! of a fleet and the property tests drive the same schedules, schedulers, limits and gates, and the scripts in Redis
+//! are compared with it.
 //!
 //! **Public API**, from the limit inwards:
 //!

@@ -3,10 +3,9 @@
 //! All of them are made before the message's slot. So a message from which none can be made costs no slot,
 //! and when the slot comes only sequence numbers must be written.
 //!
-//! `template::sms` cuts the text, and the paced limit counts what it cuts (`template::limit_inputs`): a message takes as many
-//! slots as it has segments. The reference that joins them follows from the
-//! message's id: when a message is sent again, a phone puts a segment that comes twice in its place again, whichever
-//! replica sent it.
+//! `template::sms` cuts the text, and the paced limit counts what it cuts (`template::limit_inputs`): a message takes
+//! as many slots as it has segments. The reference that joins them follows from the message's id: when a message is
+//! sent again, a phone puts a segment that comes twice in its place again, whichever replica sent it.
 
 mod address;
 mod fields;

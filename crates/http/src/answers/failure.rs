@@ -1,7 +1,7 @@
 //! Why a call has no answer, and whether the downstream may have it.
 //!
-//! A request certainly did not arrive only if there was no connection, or if the connection closed
-//! before the first byte of the request passed its gate (`connections::write_gate`). After that, the downstream may have read it before
+//! A request certainly did not arrive only if there was no connection, or if the connection closed before the first
+//! byte of the request passed its gate (`connections::write_gate`). After that, the downstream may have read it before
 //! the failure. [`Failure`] distinguishes the two, and has a text for a person.
 
 use std::io;
