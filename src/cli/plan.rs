@@ -40,7 +40,7 @@ use sluiced_core::time::{StoreTime, micros};
 use sluiced_settings::text::Length;
 use sluiced_settings::types::{Limit, OnDenied, Route, Settings};
 use sluiced_settings::{Loaded, Needs};
-use sluiced_simulation::plan::{self as simulation, Far, Keyed, Plan};
+use sluiced_simulation::plan::{self as simulation, Keyed, LongWait, Plan};
 
 /// The default begin of a plan: a Monday.
 const MONDAY: &str = "2026-01-05T00:00";
@@ -322,11 +322,11 @@ fn route_of(planned: &Planned, route: &Route) -> simulation::SimulatedRoute {
         keyed: keyed.collect(),
         prefetch: planned.rules.prefetch,
         max_hold: route.max_hold.get(),
-        far: match route.on_denied {
+        long_wait: match route.on_denied {
             // Messages that go back to their queue wait there as well.
-            OnDenied::Hold | OnDenied::Nack => Far::Hold,
-            OnDenied::Delay => Far::Away,
-            OnDenied::DeadLetter => Far::Dead,
+            OnDenied::Hold | OnDenied::Nack => LongWait::Hold,
+            OnDenied::Delay => LongWait::Away,
+            OnDenied::DeadLetter => LongWait::Dead,
         },
         max_age: route.max_age.map(Length::get),
         hours: planned.rules.hours.clone(),

@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use sluiced_simulation::Coverage;
-use sluiced_simulation::made::{Broken, KeyedLimit, LimitKind};
+use sluiced_simulation::limits::{Broken, KeyedLimit, LimitKind};
 use sluiced_simulation::scenario::{Fault, Kept, Scenario};
 use sluiced_simulation::{FleetOutcome, run};
 

@@ -7,7 +7,7 @@
 
 use std::time::Duration;
 
-use sluiced_simulation::made::{KeyedLimit, LimitKind};
+use sluiced_simulation::limits::{KeyedLimit, LimitKind};
 use sluiced_simulation::run;
 use sluiced_simulation::scenario::{Fault, Scenario};
 use sluiced_simulation::verdict::{least_share, longest_gap};

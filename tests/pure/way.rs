@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use sluiced_core::headroom::{Bounds, Headroom};
-use sluiced_simulation::made::{KeyedLimit, LimitKind};
+use sluiced_simulation::limits::{KeyedLimit, LimitKind};
 use sluiced_simulation::run;
 use sluiced_simulation::scenario::{Fault, Scenario, Way};
 

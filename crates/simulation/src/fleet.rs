@@ -26,6 +26,7 @@ use std::cell::Cell;
 use std::collections::{BinaryHeap, HashMap};
 use std::time::Duration;
 
+use sluiced_core::after_call::Tries;
 use sluiced_core::leases::Slot;
 use sluiced_core::pacing::Row;
 use sluiced_core::scheduler::{Action, Needs, Queued as _};
@@ -37,7 +38,7 @@ use self::replica::{Parcel, Replica};
 use self::store::Store;
 use super::dice::Dice;
 use super::setting::{Message, Setting};
-use super::watch::{Watch, What, Without};
+use super::watch::{EndWithoutCall, FleetEvent, Watch};
 
 /// From the pacer's decision to the call's last check, at the median.
 const DISPATCH: Duration = Duration::from_micros(20);
@@ -70,28 +71,28 @@ struct Fleet<'a, W> {
     usable: &'a [Cell<Duration>],
     /// Until then all calls are refused; whether replicas get a notice of the freeze.
     throttle: (u64, bool),
-    /// When messages were refused for the first time, as their headers say.
-    refused: HashMap<u32, u64>,
+    /// What calls did to messages that were refused, as their headers say.
+    tries: HashMap<u32, Tries>,
 }
 
 /// Runs a fleet to its end, or until the watch has seen enough. Returns the watch, and when that was.
 pub fn run<W: Watch>(setting: &Setting<'_>, watch: W) -> (W, u64) {
-    let usable = Cell::new(setting.route.usable().unwrap_or_default());
+    let configured = setting.route.usable().unwrap_or_default();
     // One for each replica that ever starts: a fault starts one at most.
-    let usable = vec![usable; setting.replicas as usize + setting.faults.len()];
+    let usable = vec![Cell::new(configured); setting.replicas as usize + setting.faults.len()];
     let mut fleet = Fleet::new(*setting, &usable, watch);
     fleet.prepare();
     let end = micros(setting.end);
     loop {
         let message = fleet.setting.messages.get(fleet.next);
-        let message = message.map(|message| fleet.comes(message));
+        let comes = message.map(|message| fleet.comes(message));
         let event = fleet.events.peek().map(|entry| entry.at);
-        let next = [message, event].into_iter().flatten().min();
+        let next = [comes, event].into_iter().flatten().min();
         let Some(next) = next.filter(|at| *at < end) else {
             break;
         };
         fleet.t = next;
-        if message == Some(next) {
+        if comes == Some(next) {
             let id = u32::try_from(fleet.next).unwrap_or(u32::MAX);
             fleet.next += 1;
             fleet.publish(id, true);
@@ -128,7 +129,7 @@ impl<'a, W: Watch> Fleet<'a, W> {
             replicas: Vec::new(),
             usable,
             throttle: (0, false),
-            refused: HashMap::new(),
+            tries: HashMap::new(),
         }
     }
 
@@ -152,7 +153,7 @@ impl<'a, W: Watch> Fleet<'a, W> {
         message.at + micros(self.setting.lead)
     }
 
-    fn see(&mut self, replica: u32, what: What) {
+    fn see(&mut self, replica: u32, what: FleetEvent) {
         self.watch.see(self.t, replica, &what);
     }
 
@@ -172,8 +173,8 @@ impl<'a, W: Watch> Fleet<'a, W> {
 
     /// One way to the store or back.
     fn way(&mut self) -> u64 {
-        let way = self.spread(self.setting.around.to_store);
-        let way = way + micros(self.setting.around.distance);
+        let around = self.setting.around;
+        let way = self.spread(around.to_store) + micros(around.distance);
         if self.dice.chance(self.setting.around.slow_ways) {
             way + self.dice.below(300_000)
         } else {
@@ -236,7 +237,7 @@ impl<'a, W: Watch> Fleet<'a, W> {
             self.store.leave(replica.id);
         }
         let tally = replica.scheduler.pacing().tally();
-        self.see(replica.id, What::Gone { tally });
+        self.see(replica.id, FleetEvent::Gone { tally });
     }
 
     /// Handles events outside of replicas; returns the event if it is not of that kind.
@@ -317,9 +318,9 @@ impl<'a, W: Watch> Fleet<'a, W> {
 
     fn start(&mut self) {
         let id = u32::try_from(self.replicas.len()).unwrap_or(WORLD);
-        let replica = Replica::new(id, self.t, &self.setting, &mut self.dice);
-        let mut replica = Box::new(replica);
-        self.see(id, What::Started);
+        let started = Replica::new(id, self.t, &self.setting, &mut self.dice);
+        let mut replica = Box::new(started);
+        self.see(id, FleetEvent::Started);
         if !self.setting.policies.is_empty() || self.setting.follows.is_some() {
             self.declare(&mut replica);
         }
@@ -363,22 +364,22 @@ impl<'a, W: Watch> Fleet<'a, W> {
                 Action::Admit(question) => self.admit(replica, question),
                 Action::RanOut(parcels) => {
                     for parcel in &parcels {
-                        self.see(replica.id, What::RanOut { message: parcel.id });
+                        self.see(replica.id, FleetEvent::RanOut { message: parcel.id });
                     }
                     self.take_back(replica, parcels);
                 }
                 Action::Expired(parcel) | Action::Stale(parcel) => {
-                    self.ended(replica, parcel.id, Without::TooOld);
+                    self.ended(replica, parcel.id, EndWithoutCall::TooOld);
                 }
                 Action::Depart(parcel, denied) => self.leaves(replica, &parcel, &denied),
                 Action::Never { item, by, .. } => {
                     let by = u8::try_from(by).unwrap_or(u8::MAX);
-                    self.ended(replica, item.id, Without::Never(by));
+                    self.ended(replica, item.id, EndWithoutCall::Never(by));
                 }
                 // No fleet here has a `once` limit.
                 Action::NotCalled { item, by, .. } => {
                     let by = u8::try_from(by).unwrap_or(u8::MAX);
-                    self.ended(replica, item.id, Without::Never(by));
+                    self.ended(replica, item.id, EndWithoutCall::Never(by));
                 }
                 Action::Close { until, .. } => replica.gate.limit_used_up(until, mono),
                 Action::Wait(until) => {

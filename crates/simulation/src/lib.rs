@@ -55,6 +55,7 @@
 
 pub mod dice;
 pub mod fleet;
+pub mod limits;
 pub mod plan;
 pub mod proof;
 pub mod setting;
@@ -62,7 +63,7 @@ pub mod surroundings;
 pub mod watch;
 pub mod window;
 
-pub use proof::{Coverage, FleetOutcome, Scenario, made, run, scenario, verdict};
+pub use proof::{Coverage, FleetOutcome, Scenario, run, scenario, verdict};
 
 #[cfg(test)]
 mod measured;

@@ -21,7 +21,7 @@ use sluiced_core::scheduler::Share;
 use sluiced_core::time::StoreTime;
 
 use crate::plan::{
-    End, Far, KeyCost, Keyed, Message, MessageFate, Plan, PlanOutcome, SimulatedRoute, run_in,
+    End, KeyCost, Keyed, LongWait, Message, MessageFate, Plan, PlanOutcome, SimulatedRoute, run_in,
 };
 use crate::surroundings::{Fault, Surroundings};
 
@@ -181,7 +181,7 @@ impl Backlog {
                 keyed: keyed.collect(),
                 prefetch: self.prefetch,
                 max_hold: Duration::from_secs(1),
-                far: Far::Hold,
+                long_wait: LongWait::Hold,
                 max_age: None,
                 hours: None,
                 call: self.call,
@@ -198,8 +198,8 @@ impl Backlog {
         around.late_wakes = 0;
         around.lost_notices = if self.deaf { 1_000_000 } else { 0 };
         let stall = |second| (second * 1_000_000, Fault::PauseAll(self.stalls));
-        let stalls = (1..=self.within.as_secs()).map(stall);
-        let stalls: Vec<_> = stalls.filter(|_| !self.stalls.is_zero()).collect();
+        let each_second = (1..=self.within.as_secs()).map(stall);
+        let stalls: Vec<_> = each_second.filter(|_| !self.stalls.is_zero()).collect();
         let plan = self.plan(seed);
         let outcome = run_in(&plan, around, &stalls);
         let run = Run::new(&plan, outcome);
@@ -240,8 +240,8 @@ impl Run {
             End::Called(at) => Some((at, message.charges.clone())),
             _ => None,
         };
-        let calls = plan.messages.iter().zip(&outcome.fates);
-        let mut calls: Vec<_> = calls.filter_map(called).collect();
+        let messages = plan.messages.iter().zip(&outcome.fates);
+        let mut calls: Vec<_> = messages.filter_map(called).collect();
         calls.sort_by_key(|(at, _)| *at);
         Self { outcome, calls }
     }
@@ -256,9 +256,9 @@ impl Run {
     /// of a backlog waits for the last keys.
     fn rate(&self) -> f64 {
         let first = self.calls[0].0 + 1_000_000;
-        let part = self.calls.iter().map(|(at, _)| *at);
-        let part: Vec<_> = part.filter(|at| *at > first).collect();
-        let part = &part[..part.len() * 8 / 10];
+        let times = self.calls.iter().map(|(at, _)| *at);
+        let later: Vec<_> = times.filter(|at| *at > first).collect();
+        let part = &later[..later.len() * 8 / 10];
         (part.len() - 1) as f64 / ((part[part.len() - 1] - part[0]) as f64 / 1e6)
     }
 

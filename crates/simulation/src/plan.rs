@@ -15,10 +15,10 @@ use std::time::Duration;
 use sluiced_core::time::{StoreTime, micros};
 
 use super::fleet;
-pub use super::setting::{Far, KeyCost, Keyed, Message, SimulatedRoute};
+pub use super::setting::{KeyCost, Keyed, LongWait, Message, SimulatedRoute};
 use super::setting::{Refuses, Setting};
 use super::surroundings::{Fault, Surroundings};
-use super::watch::{Away, Watch, What, Without};
+use super::watch::{Away, EndWithoutCall, FleetEvent, Watch};
 
 /// Before the first message the guard of the schedule passes, and this time, in which replicas get the
 /// store's time and the reports of others.
@@ -128,21 +128,21 @@ pub fn run_in(plan: &Plan, around: Surroundings, faults: &[(u64, Fault)]) -> Pla
 }
 
 impl Watch for PlanOutcome {
-    fn see(&mut self, at: u64, replica: u32, what: &What) {
+    fn see(&mut self, at: u64, replica: u32, what: &FleetEvent) {
         let at = at.saturating_sub(self.lead);
         match *what {
-            What::Asked { .. } => self.asks += 1,
-            What::Question { messages } => {
+            FleetEvent::Asked { .. } => self.asks += 1,
+            FleetEvent::Question { messages } => {
                 self.asks += 1;
                 self.questions += u64::from(messages > 0);
             }
-            What::RanOut { .. } => self.ran_out += 1,
-            What::Decided { message, denied } => {
+            FleetEvent::RanOut { .. } => self.ran_out += 1,
+            FleetEvent::Decided { message, denied } => {
                 let fate = &mut self.fates[message as usize];
                 fate.looks = fate.looks.saturating_add(1);
                 self.denied(message, denied);
             }
-            What::Away { message, why } => {
+            FleetEvent::Away { message, why } => {
                 let fate = &mut self.fates[message as usize];
                 fate.trips = fate.trips.saturating_add(1);
                 fate.sent_away += u16::from(why != Away::Again);
@@ -150,15 +150,15 @@ impl Watch for PlanOutcome {
                     self.denied(message, Some(by));
                 }
             }
-            What::Called { message } => {
+            FleetEvent::Called { message } => {
                 self.fates[message as usize].replica = Some(replica);
                 self.ended(message, End::Called(at));
             }
-            What::Ended { message, how } => {
+            FleetEvent::Ended { message, how } => {
                 let end = match how {
-                    Without::TooOld => End::TooOld(at),
-                    Without::Denied => End::Denied(at),
-                    Without::Never(by) => End::Never(at, by),
+                    EndWithoutCall::TooOld => End::TooOld(at),
+                    EndWithoutCall::Denied => End::Denied(at),
+                    EndWithoutCall::Never(by) => End::Never(at, by),
                 };
                 self.ended(message, end);
             }

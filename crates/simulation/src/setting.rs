@@ -13,7 +13,7 @@ use sluiced_core::scheduler::{Needs, Share};
 use sluiced_core::time::StoreTime;
 
 use super::dice::mix;
-use super::proof::made::{Broken, KeyedLimit};
+use super::limits::{Broken, KeyedLimit};
 use super::surroundings::{Fault, Surroundings};
 
 /// The input of a run.
@@ -36,7 +36,7 @@ pub struct Setting<'a> {
     /// The faults with their times, in microseconds from the beginning, and in order.
     pub faults: &'a [(u64, Fault)],
     /// The policy after [`Fault::Rate`].
-    pub policies: &'a [(Rate, SetPolicy)],
+    pub policies: &'a [(Rate, FleetPolicy)],
     pub follows: Option<Following>,
     /// Replicas do not remember the answers of the store of keyed limits: a deliberate fault.
     pub forgets: bool,
@@ -60,7 +60,7 @@ pub enum Followed {
 impl Following {
     /// The policy at a headroom.
     #[must_use]
-    pub fn terms(&self, headroom: Headroom) -> SetPolicy {
+    pub fn policy_at(&self, headroom: Headroom) -> FleetPolicy {
         let (mut rows, mut rules) = (Vec::new(), Vec::new());
         match self.of {
             Followed::Paced(rate) => {
@@ -71,7 +71,7 @@ impl Following {
                 rules.push(limit.rule_with(limit.units, headroom, Broken::Nothing));
             }
         }
-        SetPolicy { rows, rules }
+        FleetPolicy { rows, rules }
     }
 }
 
@@ -84,7 +84,7 @@ pub struct SimulatedRoute {
     pub keyed: Vec<Keyed>,
     pub prefetch: u16,
     pub max_hold: Duration,
-    pub far: Far,
+    pub long_wait: LongWait,
     pub max_age: Option<Duration>,
     pub hours: Option<OpeningHours>,
     /// How long a call takes in the mean.
@@ -96,6 +96,13 @@ impl SimulatedRoute {
     #[must_use]
     pub fn usable(&self) -> Option<Duration> {
         self.keyed.iter().map(|keyed| keyed.rule.usable()).min()
+    }
+
+    /// The first moment from `at` on at which its hours let messages pass.
+    #[must_use]
+    pub fn opening(&self, at: StoreTime) -> StoreTime {
+        let hours = self.hours.as_ref();
+        hours.map_or(at, |hours| hours.opens(at))
     }
 
     /// What its messages need.
@@ -119,7 +126,7 @@ pub struct Keyed {
 
 /// What happens to a message that must wait for longer than `max_hold`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Far {
+pub enum LongWait {
     /// The message stays where it is, and so do those behind it if the limit is for all.
     Hold,
     /// The message goes through wait queues.
@@ -149,12 +156,12 @@ pub type KeyCost = Charge<(), u32>;
 /// A policy: the paces of the paced limit and the rules of the others. It is one policy for all of them:
 /// they change together.
 #[derive(Clone, Debug)]
-pub struct SetPolicy {
+pub struct FleetPolicy {
     pub rows: Vec<Pace>,
     pub rules: Vec<Rule>,
 }
 
-impl SetPolicy {
+impl FleetPolicy {
     /// The headroom of its main row, or of its first rule.
     #[must_use]
     pub fn headroom(&self) -> Option<Headroom> {

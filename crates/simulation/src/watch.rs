@@ -11,14 +11,14 @@ use super::surroundings::Fault;
 /// Sees a run while it happens.
 pub trait Watch {
     /// An event at a true time, in microseconds.
-    fn see(&mut self, at: u64, replica: u32, what: &What);
+    fn see(&mut self, at: u64, replica: u32, what: &FleetEvent);
     /// Whether the run is over.
     fn is_over(&mut self, at: u64) -> bool;
 }
 
 /// One event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum What {
+pub enum FleetEvent {
     Started,
     /// The replica stopped, or the run ended.
     Gone {
@@ -116,7 +116,7 @@ pub enum What {
     /// A message ended without a call.
     Ended {
         message: u32,
-        how: Without,
+        how: EndWithoutCall,
     },
     /// A fault; no replica but the victim is there to send for so long.
     Struck {
@@ -150,7 +150,7 @@ pub enum Away {
 
 /// Why a message ended without a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Without {
+pub enum EndWithoutCall {
     TooOld,
     /// The message would have to wait for longer than its route holds messages.
     Denied,

@@ -2,12 +2,17 @@
 
 use std::time::Duration;
 
+use sluiced_core::after_call::{
+    AfterCall, AnswerStatus, CallEnd, CallRules, KeyChanges, Next, NextWait, OnceRule, Shows,
+    Throttles, decide,
+};
+use sluiced_core::backoff::Backoff;
+use sluiced_core::judge::Outcome;
 use sluiced_core::leases::Slot;
-use sluiced_core::refusals::{Refusal, Scope};
-use sluiced_core::time::{Mono, micros};
+use sluiced_core::time::{Mono, Now, StoreTime, micros};
 
 use super::{Event, Fleet, Parcel, Replica, WORLD};
-use crate::watch::{Away, Watch, What};
+use crate::watch::{Away, FleetEvent, Watch};
 
 /// A refusal of one message asks it to wait for so long.
 const REFUSED: Duration = Duration::from_secs(1);
@@ -24,10 +29,10 @@ impl<'a, W: Watch> Fleet<'a, W> {
         let message = parcel.id;
         replica.late.record(mono.since(slot.at), mono);
         if mono > slot.leave_by {
-            self.see(replica.id, What::TooLate { message });
+            self.see(replica.id, FleetEvent::TooLate { message });
             return self.again(replica, parcel);
         }
-        self.see(replica.id, What::Called { message });
+        self.see(replica.id, FleetEvent::Called { message });
         let way = self.travel();
         self.after(way, replica.id, Event::Arrive(parcel));
     }
@@ -63,7 +68,7 @@ impl<'a, W: Watch> Fleet<'a, W> {
             1
         };
         let call = times * self.dice.between(usual * 8 / 10, usual * 12 / 10);
-        let arrived = What::Arrived {
+        let arrived = FleetEvent::Arrived {
             message,
             ends: self.t + call,
             clock: self.store.clock(self.t),
@@ -71,7 +76,7 @@ impl<'a, W: Watch> Fleet<'a, W> {
         self.see(replica, arrived);
         let answer = match self.refuses(&parcel) {
             Some((wait, heard)) => {
-                self.see(replica, What::Throttled { message });
+                self.see(replica, FleetEvent::Throttled { message });
                 Event::Throttled {
                     parcel,
                     wait,
@@ -79,7 +84,7 @@ impl<'a, W: Watch> Fleet<'a, W> {
                 }
             }
             None => {
-                self.see(replica, What::Accepted { message });
+                self.see(replica, FleetEvent::Accepted { message });
                 Event::Settle(parcel)
             }
         };
@@ -97,11 +102,11 @@ impl<'a, W: Watch> Fleet<'a, W> {
         refuses.then_some((REFUSED, true))
     }
 
-    /// Like `core::after_call`: what a refusal is about waits, and other messages go first.
+    /// The downstream refused a call: what that is about waits, and other messages go first.
     pub(super) fn refused(
         &mut self,
         replica: &mut Replica<'a>,
-        parcel: Parcel<'a>,
+        mut parcel: Parcel<'a>,
         wait: Duration,
         heard: bool,
         mono: Mono,
@@ -109,56 +114,111 @@ impl<'a, W: Watch> Fleet<'a, W> {
         if parcel.granted.is_some() {
             self.end_call(replica, &parcel);
         }
-        let parcel = Parcel {
-            granted: None,
-            ..parcel
-        };
+        parcel.granted = None;
         if replica.stopping {
             return self.give_up(replica, parcel.id);
         }
-        let keys = parcel.own_keys();
-        let since = self.refused.get(&parcel.id).copied();
-        let refusal = Refusal {
-            message: parcel.id.into(),
-            keys: &keys,
-            refused_for: Duration::from_micros(since.map_or(0, |since| self.t - since)),
-            wait,
-            scope: Scope::Any,
-        };
-        let ruling = replica.refusals.refused(&refusal, mono);
-        for (key, wait) in &ruling.keys {
-            replica.scheduler.refused(*key, mono + *wait);
-        }
-        if ruling.is_about_all {
-            self.refused.remove(&parcel.id);
-            let interval = self.setting.route.rows.first().map(|pace| pace.interval());
-            let until = mono + wait + interval.unwrap_or_default();
-            for key in keys {
-                replica.scheduler.goes_behind(key, until, mono);
-            }
+        let follows = self.after_call(replica, &parcel, Outcome::Throttled { wait }, mono);
+        self.tries.insert(parcel.id, follows.tries);
+        tell_keys(replica, &parcel, follows.keys, mono);
+        if let Some(wait) = follows.freeze {
             replica.turn = None;
             replica.scheduler.pacing_mut().refused_for(wait, mono);
             let way = self.way();
             self.after(way, WORLD, Event::Freeze { wait, heard });
-            return replica.scheduler.delay(parcel, mono + wait);
         }
-        self.refused.entry(parcel.id).or_insert(self.t);
-        if ruling.wait <= self.setting.route.max_hold {
-            replica.scheduler.delay(parcel, mono + ruling.wait);
-        } else {
-            self.send_away(replica, parcel.id, ruling.wait, Away::Refused);
+        if let Next::Again { waits, .. } = follows.next {
+            match waits {
+                NextWait::Here(at) => replica.scheduler.delay(parcel, at.unwrap_or(mono)),
+                NextWait::InQueue(wait, _) => {
+                    self.send_away(replica, parcel.id, wait, Away::Refused);
+                }
+            }
         }
     }
 
+    /// The downstream accepted a call.
     pub(super) fn settle(&mut self, replica: &mut Replica<'a>, parcel: &Parcel<'a>, mono: Mono) {
-        for key in replica.refusals.accepted(&parcel.own_keys(), mono) {
-            replica.scheduler.passes(key);
-        }
+        let follows = self.after_call(replica, parcel, Outcome::Accepted, mono);
+        tell_keys(replica, parcel, follows.keys, mono);
         replica.unsettled.remove(&parcel.id);
         let message = parcel.id;
-        self.see(replica.id, What::Settled { message });
+        self.see(replica.id, FleetEvent::Settled { message });
         if parcel.granted.is_some() {
             self.end_call(replica, parcel);
+        }
+    }
+
+    /// What `core` decides about a call that was answered. A message is refused for as long as it may be.
+    fn after_call(
+        &self,
+        replica: &mut Replica<'a>,
+        parcel: &Parcel<'a>,
+        outcome: Outcome,
+        mono: Mono,
+    ) -> AfterCall {
+        let route = self.setting.route;
+        let interval = route.rows.first().map(|pace| pace.interval());
+        let number = match outcome {
+            Outcome::Accepted => 200,
+            _ => 429,
+        };
+        let call = CallEnd {
+            now: Now {
+                local: mono,
+                // The true time. After a step of the store's clock a message seems to be refused for longer than it
+                // is, and waits for up to ten minutes (`core::refusals`): the judges do not know that.
+                store: StoreTime::from_micros(self.t),
+            },
+            began: mono,
+            outcome,
+            throttles: Throttles::Unsaid,
+            reply: Ok(AnswerStatus {
+                number,
+                is_about_us: false,
+                refuses_credentials: false,
+            }),
+            maybe_delivered: true,
+            has_rest: false,
+            renewed: false,
+            message: parcel.id.into(),
+            keys: &parcel.own_keys(),
+            tries: self.tries.get(&parcel.id).copied().unwrap_or_default(),
+            once: OnceRule::MayRepeat,
+            rules: CallRules {
+                max_attempts: 1,
+                retry: Backoff::new(REFUSED, REFUSED),
+                max_refused: Duration::MAX,
+                max_hold: route.max_hold,
+                shows: Shows::Account,
+            },
+            interval: interval.unwrap_or_default(),
+            used: &[],
+            quotas: &[],
+            fraction: 0.0,
+        };
+        let opening = |at| route.opening(at);
+        decide(&call, &mut replica.gate, &mut replica.refusals, opening)
+    }
+}
+
+/// What the answer shows about the keys of its message.
+fn tell_keys(replica: &mut Replica<'_>, parcel: &Parcel<'_>, keys: KeyChanges, mono: Mono) {
+    match keys {
+        KeyChanges::Pass(keys) => {
+            for key in keys {
+                replica.scheduler.passes(key);
+            }
+        }
+        KeyChanges::Refused { behind, refused } => {
+            if let Some(until) = behind {
+                for key in parcel.own_keys() {
+                    replica.scheduler.goes_behind(key, until, mono);
+                }
+            }
+            for (key, wait) in refused {
+                replica.scheduler.refused(key, mono + wait);
+            }
         }
     }
 }

@@ -10,7 +10,7 @@ use sluiced_core::time::micros;
 
 use super::{Event, Fleet, Replica, WORLD};
 use crate::surroundings::{Break, Fault, Surroundings};
-use crate::watch::{Watch, What};
+use crate::watch::{FleetEvent, Watch};
 
 /// By then every replica has reported what it remembers to a store that was restarted.
 const LOSS_KNOWN: u64 = 4_000_000;
@@ -28,7 +28,7 @@ impl<'a, W: Watch> Fleet<'a, W> {
             return;
         };
         let alone = self.alone_for(victim);
-        self.see(victim, What::Struck { fault, alone });
+        self.see(victim, FleetEvent::Struck { fault, alone });
         match fault {
             Fault::Crash => self.crash(victim),
             Fault::Leave => self.leave(victim),
@@ -48,7 +48,7 @@ impl<'a, W: Watch> Fleet<'a, W> {
             Fault::Step(by) => {
                 self.store.step(by);
                 let clock = self.store.clock(self.t);
-                self.see(WORLD, What::Stepped { clock });
+                self.see(WORLD, FleetEvent::Stepped { clock });
             }
             Fault::Rate(rate) => self.retime(rate),
             Fault::Throttle { wait, heard } => {
@@ -70,7 +70,7 @@ impl<'a, W: Watch> Fleet<'a, W> {
     }
 
     fn break_down(&mut self, victim: u32, how: Break) {
-        self.see(victim, What::Broken);
+        self.see(victim, FleetEvent::Broken);
         self.broker.has_room(victim, false);
         match (how, &mut self.replicas[victim as usize]) {
             (Break::Dead, _) => self.crash(victim),
@@ -128,12 +128,12 @@ impl<'a, W: Watch> Fleet<'a, W> {
     /// An operator sets another rate, or cannot because the store is away.
     fn retime(&mut self, rate: Rate) {
         let policies = self.setting.policies.iter();
-        let Some((_, terms)) = policies.clone().find(|(at, _)| *at == rate) else {
+        let Some((_, policy)) = policies.clone().find(|(at, _)| *at == rate) else {
             return;
         };
         if !self.store.is_down(self.t) {
-            self.store.set(terms.clone(), self.t);
-            self.see(WORLD, What::Retimed { rate });
+            self.store.set(policy.clone(), self.t);
+            self.see(WORLD, FleetEvent::Retimed { rate });
             self.notify_change(100_000);
         }
     }
@@ -154,7 +154,7 @@ impl<'a, W: Watch> Fleet<'a, W> {
         };
         self.broker.has_room(id, false);
         let holder = replica.scheduler.pacing().holder(Row::Main);
-        let crashed = What::Crashed {
+        let crashed = FleetEvent::Crashed {
             tally: replica.scheduler.pacing().tally(),
             leased: holder.map_or(0, LeaseHolder::leased),
         };

@@ -10,8 +10,8 @@ use sluiced_core::scheduler::Departure;
 use sluiced_core::time::{Mono, StoreTime, micros};
 
 use super::{Event, Fleet, Parcel, Replica, WORLD};
-use crate::setting::Far;
-use crate::watch::{Away, Watch, What, Without};
+use crate::setting::LongWait;
+use crate::watch::{Away, EndWithoutCall, FleetEvent, Watch};
 
 /// From the queue to a replica, at the median.
 const DELIVERY: Duration = Duration::from_micros(400);
@@ -26,14 +26,14 @@ impl<'a, W: Watch> Fleet<'a, W> {
     /// A message is in the work queue.
     pub(super) fn publish(&mut self, message: u32, is_new: bool) {
         self.broker.publish(message);
-        self.see(WORLD, What::Queued { message, is_new });
+        self.see(WORLD, FleetEvent::Queued { message, is_new });
     }
 
     /// A message that was not settled is in the queue again, before the others.
     pub(super) fn requeue(&mut self, message: u32) {
         self.broker.requeue(message);
         let is_new = false;
-        self.see(WORLD, What::Queued { message, is_new });
+        self.see(WORLD, FleetEvent::Queued { message, is_new });
     }
 
     pub(super) fn give_up(&mut self, replica: &mut Replica<'a>, message: u32) {
@@ -53,7 +53,7 @@ impl<'a, W: Watch> Fleet<'a, W> {
             if replica.unsettled.len() >= usize::from(self.setting.route.prefetch) {
                 self.broker.has_room(id, false);
             }
-            self.see(id, What::Delivered { message });
+            self.see(id, FleetEvent::Delivered { message });
             // In their order, because they come over one connection.
             let at = self.t + self.spread(DELIVERY);
             replica.last_delivery = replica.last_delivery.max(at);
@@ -62,7 +62,7 @@ impl<'a, W: Watch> Fleet<'a, W> {
             self.after(wait, id, Event::Deliver(message));
         }
         if self.broker.is_empty() {
-            self.see(WORLD, What::QueueEmpty);
+            self.see(WORLD, FleetEvent::QueueEmpty);
         }
     }
 
@@ -76,7 +76,7 @@ impl<'a, W: Watch> Fleet<'a, W> {
         let age = Duration::from_micros(self.t.saturating_sub(self.comes(message)));
         let left = route.max_age.map(|most| most.saturating_sub(age));
         if left.is_some_and(|left| left.is_zero()) {
-            return self.ended(replica, id, Without::TooOld);
+            return self.ended(replica, id, EndWithoutCall::TooOld);
         }
         replica.arrivals += 1;
         let parcel = Parcel {
@@ -92,18 +92,18 @@ impl<'a, W: Watch> Fleet<'a, W> {
             asked: 0,
             granted: None,
         };
-        let own = self.away.get(&id).map_or(0, |at| at.saturating_sub(self.t));
-        let own = Duration::from_micros(own);
-        if own > route.max_hold {
-            return self.send_away(replica, id, own, Away::Again);
+        let left = self.away.get(&id).map_or(0, |at| at.saturating_sub(self.t));
+        let own_wait = Duration::from_micros(left);
+        if own_wait > route.max_hold {
+            return self.send_away(replica, id, own_wait, Away::Again);
         }
         self.hold(replica, parcel, mono);
     }
 
     /// A message ends without a call.
-    pub(super) fn ended(&mut self, replica: &mut Replica<'a>, message: u32, how: Without) {
+    pub(super) fn ended(&mut self, replica: &mut Replica<'a>, message: u32, how: EndWithoutCall) {
         replica.unsettled.remove(&message);
-        self.see(replica.id, What::Ended { message, how });
+        self.see(replica.id, FleetEvent::Ended { message, how });
     }
 
     /// A keyed limit denied a message, and it cannot wait in memory.
@@ -113,8 +113,8 @@ impl<'a, W: Watch> Fleet<'a, W> {
         parcel: &Parcel<'a>,
         departure: &Departure,
     ) {
-        if departure.is_late && self.setting.route.far == Far::Dead {
-            return self.ended(replica, parcel.id, Without::Denied);
+        if departure.is_late && self.setting.route.long_wait == LongWait::Dead {
+            return self.ended(replica, parcel.id, EndWithoutCall::Denied);
         }
         let why = match departure.room {
             Some(_) => Away::Denied,
@@ -135,7 +135,7 @@ impl<'a, W: Watch> Fleet<'a, W> {
         self.away.insert(id, self.t + micros(wait));
         let step = Ladder::up_to(LONGEST_WAIT).rung(wait).length();
         let message = id;
-        self.see(replica.id, What::Away { message, why });
+        self.see(replica.id, FleetEvent::Away { message, why });
         self.after(micros(step), WORLD, Event::Back(id));
     }
 
@@ -154,13 +154,9 @@ impl<'a, W: Watch> Fleet<'a, W> {
 
     /// A message waits for its slot, and before that for its own time and for its route's.
     fn hold(&self, replica: &mut Replica<'a>, parcel: Parcel<'a>, mono: Mono) {
-        let own = self
-            .away
-            .get(&parcel.id)
-            .map(|at| at.saturating_sub(self.t));
-        let own = own.filter(|wait| *wait > 0);
-        let own = own.map(|wait| mono + Duration::from_micros(wait));
-        match own.max(replica.gate.sends().held_until()) {
+        let until = self.away.get(&parcel.id).filter(|at| **at > self.t);
+        let own_time = until.map(|at| mono + Duration::from_micros(at - self.t));
+        match own_time.max(replica.gate.sends().held_until()) {
             Some(at) => replica.scheduler.delay(parcel, at),
             None => replica.scheduler.push(parcel, mono),
         }
@@ -172,9 +168,9 @@ impl<'a, W: Watch> Fleet<'a, W> {
         let rule = TapRule {
             max_hold: route.max_hold,
             hold_limit: Duration::MAX,
-            denied: match route.far {
-                Far::Hold => WhenDenied::Hold,
-                Far::Away | Far::Dead => WhenDenied::SendAway,
+            denied: match route.long_wait {
+                LongWait::Hold => WhenDenied::Hold,
+                LongWait::Away | LongWait::Dead => WhenDenied::SendAway,
             },
         };
         let availability = replica.scheduler.availability(route.needs(), mono);
@@ -195,8 +191,8 @@ impl<'a, W: Watch> Fleet<'a, W> {
         let interval = self.setting.route.rows.first().map(|pace| pace.interval());
         let denied = replica.scheduler.extract(|_| true);
         for (place, parcel) in (0_u32..).zip(denied) {
-            if self.setting.route.far == Far::Dead {
-                self.ended(replica, parcel.id, Without::Denied);
+            if self.setting.route.long_wait == LongWait::Dead {
+                self.ended(replica, parcel.id, EndWithoutCall::Denied);
             } else {
                 let wait = wait + interval.unwrap_or_default() * place;
                 self.send_away(replica, parcel.id, wait, Away::NoSlot);

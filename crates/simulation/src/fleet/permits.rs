@@ -12,7 +12,7 @@ use super::replica::{key_id, names};
 use super::slots::{STORE_TIMEOUT, Trip};
 use super::store::{Asker, Woken};
 use super::{Event, Fleet, Parcel, Replica};
-use crate::watch::{Watch, What};
+use crate::watch::{FleetEvent, Watch};
 
 impl<'a, W: Watch> Fleet<'a, W> {
     pub(super) fn asker(&self, replica: &Replica<'a>) -> Asker {
@@ -36,7 +36,7 @@ impl<'a, W: Watch> Fleet<'a, W> {
             asked.item.asked = self.t;
         }
         let messages = question.asked.len() as u64;
-        self.see(replica.id, What::Question { messages });
+        self.see(replica.id, FleetEvent::Question { messages });
         let id = self.send(replica, &question);
         replica.admitting.insert(id, question);
     }
@@ -73,9 +73,9 @@ impl<'a, W: Watch> Fleet<'a, W> {
         }
         let (asker, wanted) = (request.asker, request.wanted);
         let (entered, alone, decisions) = self.store.admit(asker, &request.asked, wanted, self.t);
-        let granted = |decision: &&Decision| matches!(decision, Decision::Granted { .. });
-        let granted = decisions.iter().filter(granted).count() as u64;
-        let note = What::Admitted {
+        let is_granted = |decision: &&Decision| matches!(decision, Decision::Granted { .. });
+        let granted = decisions.iter().filter(is_granted).count() as u64;
+        let note = FleetEvent::Admitted {
             granted,
             looked_at: decisions.len() as u64,
             generation: entered.number,
@@ -92,7 +92,7 @@ impl<'a, W: Watch> Fleet<'a, W> {
             };
             self.after(back, replica, Event::Admitted { id, reply });
         } else if granted > 0 {
-            self.see(replica, What::ReplyLost);
+            self.see(replica, FleetEvent::ReplyLost);
         }
     }
 
@@ -107,7 +107,7 @@ impl<'a, W: Watch> Fleet<'a, W> {
         let sent = replica.mono(reply.sent);
         let step = replica.store.learn(reply.asked, reply.entered, sent, mono);
         if step.is_some() {
-            self.see(replica.id, What::SawStep);
+            self.see(replica.id, FleetEvent::SawStep);
             if !replica.admitting.contains_key(&id) {
                 self.ask_time(replica);
             }
@@ -148,7 +148,7 @@ impl<'a, W: Watch> Fleet<'a, W> {
             _ => None,
         };
         let message = parcel.id;
-        self.see(replica.id, What::Decided { message, denied });
+        self.see(replica.id, FleetEvent::Decided { message, denied });
     }
 
     /// A replica that stops sends nothing any more: its grants are returned, and its messages go back.

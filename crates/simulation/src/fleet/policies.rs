@@ -59,10 +59,10 @@ impl<'a, W: Watch> Fleet<'a, W> {
         let Some(policy) = replica.received.take() else {
             return;
         };
-        let Some(terms) = self.store.terms(&policy).cloned() else {
+        let Some(limits) = self.store.limits_of(&policy).cloned() else {
             return;
         };
-        if let Some(headroom) = terms.headroom() {
+        if let Some(headroom) = limits.headroom() {
             in_force(&mut replica.follow, headroom, mono);
         }
         if let Some(following) = self.setting.follows {
@@ -83,8 +83,8 @@ impl<'a, W: Watch> Fleet<'a, W> {
         replica
             .scheduler
             .pacing_mut()
-            .retime(&terms.rows, policy.version, mono);
-        if let Some(usable) = terms.usable() {
+            .retime(&limits.rows, policy.version, mono);
+        if let Some(usable) = limits.usable() {
             self.usable_of(replica.id).set(usable);
             replica.scheduler.set_usable(usable);
         }
@@ -138,7 +138,7 @@ impl<'a, W: Watch> Fleet<'a, W> {
             return;
         };
         if !self.store.is_down(self.t) && self.store.version() == over {
-            self.store.set(following.terms(headroom), self.t);
+            self.store.set(following.policy_at(headroom), self.t);
             self.notify_change(DEAF);
         }
     }

@@ -20,7 +20,7 @@ use sluiced_core::scheduler::{HoldRules, KeyId, Question, Questions, Queued, Sch
 use sluiced_core::time::{Mono, StoreTime, micros};
 
 use crate::dice::{Dice, mix};
-use crate::setting::{Far, KeyCost, Keyed, Message, Setting, SimulatedRoute};
+use crate::setting::{KeyCost, Keyed, LongWait, Message, Setting, SimulatedRoute};
 
 /// A running replica.
 #[derive(Debug)]
@@ -80,13 +80,13 @@ impl Replica<'_> {
         let lopsided = micros(setting.around.lopsided);
         let apart = dice.below(micros(setting.around.apart) + 1);
         // One of the two ways is longer, or none, or both.
-        let mut detour = || apart + dice.pick(&[0, lopsided]);
-        let detour = (detour(), detour());
+        let mut draw = || apart + dice.pick(&[0, lopsided]);
+        let detour = (draw(), draw());
         let jitter = Jitter::new(mix(u64::from(id) + 1));
         let rows = setting.route.rows.iter();
-        let mut rows = rows.map(|pace| LeaseHolder::new(*pace, jitter));
-        let pacing = match rows.next() {
-            Some(main) => Pacing::with_reserve(main, rows.next()),
+        let mut holders = rows.map(|pace| LeaseHolder::new(*pace, jitter));
+        let pacing = match holders.next() {
+            Some(main) => Pacing::with_reserve(main, holders.next()),
             None => Pacing::unpaced(),
         };
         let questions = setting
@@ -248,14 +248,13 @@ impl Queued for Parcel<'_> {
     fn hold_rules(&self, at: StoreTime) -> HoldRules {
         HoldRules {
             may_move: false,
-            holds: self.route.far == Far::Hold,
+            holds: self.route.long_wait == LongWait::Hold,
             max_hold: self.route.max_hold,
             refuses: false,
             age: at.since(self.born),
         }
     }
     fn opening(&self, at: StoreTime) -> StoreTime {
-        let hours = self.route.hours.as_ref();
-        hours.map_or(at, |hours| hours.opens(at))
+        self.route.opening(at)
     }
 }

@@ -8,7 +8,7 @@ use sluiced_core::schedule::{Ask, ClockView, LeaseAnswer, Pace};
 use sluiced_core::time::Mono;
 
 use super::{Event, Fleet, Replica};
-use crate::watch::{Watch, What};
+use crate::watch::{FleetEvent, Watch};
 
 /// A client gives up on the store after this.
 pub(super) const STORE_TIMEOUT: u64 = 500_000;
@@ -31,8 +31,8 @@ impl<'a, W: Watch> Fleet<'a, W> {
     /// The way of a request, which may be lost before or after it is executed.
     pub(super) fn trip(&mut self, replica: &Replica<'a>, may_fail: bool) -> Trip {
         let (out, back) = (self.way() + replica.detour.0, self.way() + replica.detour.1);
-        let lost = may_fail && self.dice.chance(self.setting.around.lost_asks);
-        let lost = lost || replica.is_deaf;
+        let drops = may_fail && self.dice.chance(self.setting.around.lost_asks);
+        let lost = drops || replica.is_deaf;
         let arrives = !lost || !replica.is_deaf && self.dice.chance(500_000);
         let heard = !lost && out + back < STORE_TIMEOUT;
         Trip {
@@ -53,7 +53,7 @@ impl<'a, W: Watch> Fleet<'a, W> {
     pub(super) fn ask(&mut self, replica: &mut Replica<'a>, row: Row, ask: Ask) {
         let here = self.store.clock(self.t);
         let before = replica.turn.is_some_and(|turn| here + TURN_DOUBT < turn.at);
-        let asked = What::Asked {
+        let asked = FleetEvent::Asked {
             want: ask.want,
             turn: ask.turn.map(|turn| turn.at),
             stepped: matches!(ask.clock_view, ClockView::Stepped { .. }),
@@ -102,13 +102,13 @@ impl<'a, W: Watch> Fleet<'a, W> {
         let shut = answer.frozen_until.max(answer.paused_until);
         let free = shut.is_none() && answer.version == version;
         let note = match answer.grant {
-            Some(grant) => What::Leased {
+            Some(grant) => FleetEvent::Leased {
                 first: grant.first,
                 count: grant.count.get(),
                 turn,
                 guarded,
             },
-            None => What::Denied {
+            None => FleetEvent::Denied {
                 turn,
                 guarded,
                 at_turn: come && ask.want > 0 && free,
@@ -164,7 +164,7 @@ impl<'a, W: Watch> Fleet<'a, W> {
         let known = replica.version();
         replica.turn = answer.turn.filter(|_| known == answer.version);
         let trip = Duration::from_micros(self.t - sent);
-        self.see(replica.id, What::Heard { trip });
+        self.see(replica.id, FleetEvent::Heard { trip });
         replica.scheduler.pacing_mut().answered(row, answer, mono);
         if replica.scheduler.pacing().is_outdated() {
             self.declare(replica);
@@ -177,7 +177,7 @@ impl<'a, W: Watch> Fleet<'a, W> {
             .is_some()
         {
             replica.turn = None;
-            self.see(replica.id, What::AskFailed);
+            self.see(replica.id, FleetEvent::AskFailed);
             replica.scheduler.pacing_mut().failed(row, mono);
         }
     }

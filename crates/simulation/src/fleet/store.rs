@@ -22,7 +22,7 @@ use sluiced_core::scheduler::AskedMessage;
 use sluiced_core::time::{StoreTime, micros};
 
 use super::replica::{Name, Parcel, names};
-use crate::setting::{SetPolicy, Setting};
+use crate::setting::{FleetPolicy, Setting};
 use crate::surroundings::Kept;
 
 /// The data of the keyed limits in the store.
@@ -53,7 +53,7 @@ pub(super) struct Woken {
 #[derive(Debug)]
 pub(super) struct Store {
     /// All policies so far; the text of a policy is its number here.
-    terms: Vec<SetPolicy>,
+    policies: Vec<FleetPolicy>,
     policy: Option<LimitPolicy>,
     rows: [Option<Schedule>; 2],
     keyed: KeyedData,
@@ -71,12 +71,12 @@ pub(super) struct Store {
 impl Store {
     pub(super) fn new(setting: &Setting<'_>) -> Self {
         let rules = setting.route.keyed.iter();
-        let terms = SetPolicy {
+        let policy = FleetPolicy {
             rows: setting.route.rows.clone(),
             rules: rules.map(|keyed| keyed.rule.clone()).collect(),
         };
         Self {
-            terms: vec![terms],
+            policies: vec![policy],
             policy: None,
             rows: [None, None],
             keyed: KeyedData::default(),
@@ -100,10 +100,10 @@ impl Store {
     }
 
     /// An operator sets another policy.
-    pub(super) fn set(&mut self, terms: SetPolicy, t: u64) {
+    pub(super) fn set(&mut self, policy: FleetPolicy, t: u64) {
         let over = self.version();
-        let text = self.terms.len().to_string();
-        self.terms.push(terms);
+        let text = self.policies.len().to_string();
+        self.policies.push(policy);
         let now = self.clock(t);
         let update = PolicyUpdate {
             over,
@@ -135,9 +135,9 @@ impl Store {
         policy.map_or(PolicyVersion::NONE, |policy| policy.version)
     }
 
-    /// The terms that a policy names.
-    pub(super) fn terms(&self, policy: &LimitPolicy) -> Option<&SetPolicy> {
-        self.terms.get(policy.text.parse::<usize>().ok()?)
+    /// What a policy of the store means for the limits.
+    pub(super) fn limits_of(&self, policy: &LimitPolicy) -> Option<&FleetPolicy> {
+        self.policies.get(policy.text.parse::<usize>().ok()?)
     }
 
     pub(super) fn lease(
@@ -175,7 +175,7 @@ impl Store {
         }
         let mut generation = self.enter(asker, t);
         let decisions = self.with_limits(asker, t, &generation, |states, limits, now| {
-            let batch = asked.iter().map(|asked| Candidate {
+            let candidates = asked.iter().map(|asked| Candidate {
                 charges: charges(&asked.item, limits).collect(),
                 was_denied: asked.was_denied,
                 slots: asked.slots,
@@ -183,7 +183,7 @@ impl Store {
                 died: StoreTime::default(),
                 others_wait: asked.others_wait,
             });
-            let batch: Vec<_> = batch.collect();
+            let batch: Vec<_> = candidates.collect();
             states.admit(asker.replica, &batch, wanted, now)
         });
         let granted = |decision: &&Decision| matches!(decision, Decision::Granted { .. });
@@ -243,8 +243,8 @@ impl Store {
         self.with_limits(asker, t, &generation, |states, limits, now| {
             let woken = charges(parcel, limits).flat_map(|charge| {
                 let name = charge.key;
-                let woken = states.release(&name, charge.limit.rule, parcel.ticket, now);
-                woken.into_iter().map(move |(replica, units)| Woken {
+                let waiters = states.release(&name, charge.limit.rule, parcel.ticket, now);
+                waiters.into_iter().map(move |(replica, units)| Woken {
                     replica,
                     name,
                     units,
@@ -285,14 +285,15 @@ impl Store {
         };
         // Under another version than the asker's nothing is decided, so the rules do not matter.
         let index = policy.and_then(|policy| policy.text.parse().ok());
-        let rules = &self.terms[index.unwrap_or(0_usize)].rules;
-        let rules: Vec<Rule> = rules.iter().map(|rule| rule.around(now)).collect();
-        let limits = rules.iter().map(|rule| {
+        let policy = &self.policies[index.unwrap_or(0_usize)];
+        let rules = policy.rules.iter().map(|rule| rule.around(now));
+        let rules_now: Vec<Rule> = rules.collect();
+        let accessible = rules_now.iter().map(|rule| {
             let wait = LostWait::Forever;
             let access = LimitAccess::of(in_force, rule, asker.version, wait, generation, now);
             Limit { rule, access }
         });
-        let limits: Vec<Limit<'_>> = limits.collect();
+        let limits: Vec<Limit<'_>> = accessible.collect();
         work(&mut self.keyed.states, &limits, now)
     }
 

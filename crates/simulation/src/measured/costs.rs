@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use sluiced_core::rate::Rate;
 
-use crate::proof::made::{KeyedLimit, LimitKind};
+use crate::limits::{KeyedLimit, LimitKind};
 use crate::proof::scenario::Scenario;
-use crate::watch::{Watch, What};
+use crate::watch::{FleetEvent, Watch};
 
 const SECOND: u64 = 1_000_000;
 
@@ -18,8 +18,8 @@ struct Calls {
 }
 
 impl Watch for Calls {
-    fn see(&mut self, at: u64, _replica: u32, what: &What) {
-        if let What::Called { message } = what {
+    fn see(&mut self, at: u64, _replica: u32, what: &FleetEvent) {
+        if let FleetEvent::Called { message } = what {
             self.made.push((at, *message));
         }
     }
@@ -48,8 +48,8 @@ fn used((rate, seconds): (&str, u64), cost: u32, replicas: u32, keys: Keys) -> f
     let (calls, _) = scenario.run(Calls { made, until });
     // Once all replicas have joined, until the end.
     let from = until / 4;
-    let units = calls.made.iter().filter(|(at, _)| *at >= from);
-    let units: u64 = units
+    let later = calls.made.iter().filter(|(at, _)| *at >= from);
+    let units: u64 = later
         .map(|(_, message)| scenario.slots(*message).units())
         .sum();
     let pace = scenario.pace();

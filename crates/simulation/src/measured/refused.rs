@@ -10,7 +10,7 @@ use super::{Backlog, By, account, gcra, in_turns};
 use crate::fleet;
 use crate::setting::{Refuses, Setting};
 use crate::surroundings::Surroundings;
-use crate::watch::{Watch, What};
+use crate::watch::{FleetEvent, Watch};
 
 /// What was seen of a run.
 #[derive(Debug, Default)]
@@ -25,11 +25,11 @@ struct Seen {
 }
 
 impl Watch for Seen {
-    fn see(&mut self, at: u64, _: u32, what: &What) {
+    fn see(&mut self, at: u64, _: u32, what: &FleetEvent) {
         match *what {
-            What::Called { .. } => self.called.push(at),
-            What::Throttled { .. } => self.refused.push(at),
-            What::Accepted { message } if self.left.remove(&message) => self.ended = at,
+            FleetEvent::Called { .. } => self.called.push(at),
+            FleetEvent::Throttled { .. } => self.refused.push(at),
+            FleetEvent::Accepted { message } if self.left.remove(&message) => self.ended = at,
             _ => {}
         }
     }
@@ -78,8 +78,8 @@ fn run(backlog: &Backlog, refuses: Refuses, seed: u64) -> Seen {
         left: good.map(|(number, _)| number).collect(),
         ..Seen::default()
     };
-    let good = seen.left.len();
-    if good == 0 {
+    let expected = seen.left.len();
+    if expected == 0 {
         // It is looked at for as long as the plan says.
         seen.left.insert(u32::MAX);
     }
@@ -88,10 +88,10 @@ fn run(backlog: &Backlog, refuses: Refuses, seed: u64) -> Seen {
         seen.ended = end;
     }
     println!(
-        "{}, {refuses:?}, x{}: {} of {good} in {:.1} s, {} calls, {} refused",
+        "{}, {refuses:?}, x{}: {} of {expected} in {:.1} s, {} calls, {} refused",
         backlog.name,
         plan.replicas,
-        good.saturating_sub(seen.left.len()),
+        expected.saturating_sub(seen.left.len()),
         seen.seconds(),
         seen.called.len(),
         seen.refused.len(),

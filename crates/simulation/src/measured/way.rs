@@ -9,10 +9,10 @@ use std::time::Duration;
 use sluiced_core::rate::Rate;
 use sluiced_core::time::micros;
 
-use crate::proof::made::{KeyedLimit, LimitKind};
+use crate::limits::{KeyedLimit, LimitKind};
 use crate::proof::scenario::{Scenario, Way};
 use crate::proof::verdict::FleetJudge;
-use crate::watch::{Watch, What};
+use crate::watch::{FleetEvent, Watch};
 
 /// Units that the provider lets pass at once beyond the first.
 const BURSTS: [u32; 3] = [0, 1, 5];
@@ -49,8 +49,8 @@ struct Arrivals {
 }
 
 impl Watch for Arrivals {
-    fn see(&mut self, at: u64, replica: u32, what: &What) {
-        if matches!(what, What::Arrived { .. }) {
+    fn see(&mut self, at: u64, replica: u32, what: &FleetEvent) {
+        if matches!(what, FleetEvent::Arrived { .. }) {
             self.times.push(at);
         }
         self.judge.see(at, replica, what);

@@ -13,7 +13,7 @@ use sluiced_core::scheduler::Share;
 use sluiced_core::time::{Mono, StoreTime};
 use sluiced_core::zone::Zone;
 
-use super::{End, Far, KeyCost, Keyed, Message, Plan, PlanOutcome, SimulatedRoute, run};
+use super::{End, KeyCost, Keyed, LongWait, Message, Plan, PlanOutcome, SimulatedRoute, run};
 
 const HEADROOM: Duration = Duration::from_millis(10);
 /// Monday, 5 January 2026, 00:00 UTC.
@@ -37,7 +37,7 @@ fn route(rows: Vec<Pace>, keyed: Vec<Keyed>) -> SimulatedRoute {
         keyed,
         prefetch: 500,
         max_hold: Duration::from_secs(1),
-        far: Far::Hold,
+        long_wait: LongWait::Hold,
         max_age: None,
         hours: None,
         call: Duration::from_millis(100),
@@ -271,7 +271,7 @@ fn what_costs_too_much_or_is_too_old_ends() {
 #[test]
 fn a_route_may_make_denied_messages_dead() {
     let mut route = route(vec![pace("400/1s")], vec![by_key(log("5/1m"))]);
-    route.far = Far::Dead;
+    route.long_wait = LongWait::Dead;
     let outcome = run(&plan(route, messages(20, 0, 1, 1), 120));
     let dead = |end| matches!(end, End::Denied(_));
     assert_eq!(calls(&outcome).len(), 5);

@@ -82,8 +82,8 @@ impl Scenario {
     /// From a quarter of the rate to twice as much, in the same window.
     fn other_rate(&self, dice: &mut Dice) -> Rate {
         let quarters = u32::try_from(dice.between(1, 8)).unwrap_or(4);
-        let units = (self.rate.units().get() / 4).saturating_mul(quarters);
-        let units = NonZeroU32::new(units).unwrap_or(NonZeroU32::MIN);
+        let count = (self.rate.units().get() / 4).saturating_mul(quarters);
+        let units = NonZeroU32::new(count).unwrap_or(NonZeroU32::MIN);
         Rate::new(units, self.rate.window()).unwrap_or(self.rate)
     }
 }

@@ -9,7 +9,7 @@ use sluiced_core::headroom::Bounds;
 use sluiced_core::rate::{Cost, Rate, Span};
 use sluiced_core::schedule::{DEFAULT_HORIZON, Pace};
 
-use super::made::{Broken, KeyedLimit};
+use crate::limits::{Broken, KeyedLimit};
 pub use crate::surroundings::{Break, Fault, Kept, Surroundings, Way};
 
 /// This part of the headroom is for the variation of the way to the downstream.

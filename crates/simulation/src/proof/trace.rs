@@ -6,7 +6,7 @@ use std::fmt;
 use sluiced_core::time::StoreTime;
 
 use crate::dice::mix;
-use crate::watch::What;
+use crate::watch::FleetEvent;
 
 /// How many events are kept.
 const KEPT: usize = 4_000;
@@ -16,7 +16,7 @@ const KEPT: usize = 4_000;
 pub struct Traced {
     pub at: u64,
     pub replica: u32,
-    pub what: What,
+    pub what: FleetEvent,
 }
 
 /// The record of a run.
@@ -28,7 +28,7 @@ pub struct Trace {
 }
 
 impl Trace {
-    pub(super) fn note(&mut self, at: u64, replica: u32, what: What) {
+    pub(super) fn note(&mut self, at: u64, replica: u32, what: FleetEvent) {
         if what.is_of_course() {
             return;
         }
@@ -58,7 +58,7 @@ impl Trace {
     }
 }
 
-impl What {
+impl FleetEvent {
     /// Whether an event can be seen from other events, so that a trace may leave it out.
     const fn is_of_course(&self) -> bool {
         matches!(
@@ -97,7 +97,7 @@ impl fmt::Display for Traced {
         write!(f, "{seconds:>12.6} s  replica {:<4} ", self.replica)?;
         let guarded = |guarded| if guarded { " (guarded)" } else { "" };
         match self.what {
-            What::Asked {
+            FleetEvent::Asked {
                 want,
                 turn,
                 stepped,
@@ -106,7 +106,7 @@ impl fmt::Display for Traced {
                 let stepped = if stepped { ", having seen a step" } else { "" };
                 write!(f, "asks for {want}{stepped}{}", Turn(turn))
             }
-            What::Leased {
+            FleetEvent::Leased {
                 first,
                 count,
                 turn,
@@ -115,19 +115,19 @@ impl fmt::Display for Traced {
                 let (first, guard) = (short(first), guarded(guard));
                 write!(f, "is leased {count} from {first}{guard}{}", Turn(turn))
             }
-            What::Denied {
+            FleetEvent::Denied {
                 turn,
                 guarded: guard,
                 ..
             } => write!(f, "gets none{}{}", guarded(guard), Turn(turn)),
-            What::Heard { trip } => write!(f, "hears the answer after {trip:?}"),
-            What::Called { message } => write!(f, "calls for message {message}"),
-            What::Arrived { message, .. } => write!(f, "call for message {message} arrives"),
-            What::TooLate { message } => {
+            FleetEvent::Heard { trip } => write!(f, "hears the answer after {trip:?}"),
+            FleetEvent::Called { message } => write!(f, "calls for message {message}"),
+            FleetEvent::Arrived { message, .. } => write!(f, "call for message {message} arrives"),
+            FleetEvent::TooLate { message } => {
                 write!(f, "comes too late with message {message}; its slot is lost")
             }
-            What::Struck { fault, .. } => write!(f, "{fault:?}"),
-            What::Admitted {
+            FleetEvent::Struck { fault, .. } => write!(f, "{fault:?}"),
+            FleetEvent::Admitted {
                 granted,
                 looked_at,
                 generation,

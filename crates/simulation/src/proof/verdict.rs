@@ -18,7 +18,7 @@ use self::progress::ProgressJudge;
 pub use self::progress::{least_share, longest_gap};
 pub use self::sum::FleetOutcome;
 use super::scenario::{Fault, Scenario};
-use crate::watch::{Watch, What, Without};
+use crate::watch::{EndWithoutCall, FleetEvent, Watch};
 
 /// The rounding of the clocks of replicas.
 const ROUNDED: u64 = 1_000;
@@ -283,22 +283,22 @@ impl FleetJudge {
 }
 
 impl Watch for FleetJudge {
-    fn see(&mut self, t: u64, replica: u32, what: &What) {
+    fn see(&mut self, t: u64, replica: u32, what: &FleetEvent) {
         self.report.trace.note(t, replica, *what);
         match *what {
-            What::Started => self.served.push(0),
-            What::QueueEmpty => self.queue_is_empty(t),
-            What::Asked { twice, early, .. } => self.asked(replica, twice, early, t),
-            What::Denied { at_turn, .. } => {
+            FleetEvent::Started => self.served.push(0),
+            FleetEvent::QueueEmpty => self.queue_is_empty(t),
+            FleetEvent::Asked { twice, early, .. } => self.asked(replica, twice, early, t),
+            FleetEvent::Denied { at_turn, .. } => {
                 self.report.denied_at_turn += u64::from(at_turn && self.measures(t));
             }
-            What::AskFailed => self.failed_asks += 1,
-            What::Heard { trip } => {
+            FleetEvent::AskFailed => self.failed_asks += 1,
+            FleetEvent::Heard { trip } => {
                 self.slow_asks += u64::from(trip > self.pace.horizon() / 4);
             }
-            What::ReplyLost => self.report.replies_lost += 1,
-            What::TooLate { .. } => self.too_late += 1,
-            What::Arrived {
+            FleetEvent::ReplyLost => self.report.replies_lost += 1,
+            FleetEvent::TooLate { .. } => self.too_late += 1,
+            FleetEvent::Arrived {
                 message,
                 ends,
                 clock,
@@ -312,33 +312,33 @@ impl Watch for FleetJudge {
                 };
                 self.arrived(message, call, t);
             }
-            What::Accepted { message } => self.accepted(message, replica, t),
-            What::Settled { message } => self.settled(message),
-            What::Ended {
+            FleetEvent::Accepted { message } => self.accepted(message, replica, t),
+            FleetEvent::Settled { message } => self.settled(message),
+            FleetEvent::Ended {
                 message,
-                how: Without::TooOld,
+                how: EndWithoutCall::TooOld,
             } => self.fail(t, format!("message {message} is dropped")),
-            What::Ended { message, how } => {
+            FleetEvent::Ended { message, how } => {
                 self.fail(t, format!("message {message} ends without a call: {how:?}"));
             }
-            What::Gone { tally } => self.gone(tally),
-            What::Crashed { tally, leased } => {
+            FleetEvent::Gone { tally } => self.gone(tally),
+            FleetEvent::Crashed { tally, leased } => {
                 self.report.crashes += 1;
                 self.report.crashed_with += leased;
                 self.gone(tally);
             }
-            What::Struck { fault, alone } => {
+            FleetEvent::Struck { fault, alone } => {
                 if matches!(fault, Fault::Way(_)) {
                     self.other_way(t);
                 }
                 self.struck(fault, t, alone);
             }
-            What::Stepped { clock } => {
+            FleetEvent::Stepped { clock } => {
                 for judge in &mut self.keyed {
                     judge.stepped(clock);
                 }
             }
-            What::Retimed { rate } => self.retimed(rate, t),
+            FleetEvent::Retimed { rate } => self.retimed(rate, t),
             _ => {}
         }
     }

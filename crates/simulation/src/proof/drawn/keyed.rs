@@ -8,7 +8,7 @@ use sluiced_core::time::micros;
 
 use super::{SECOND, restless, step};
 use crate::dice::Dice;
-use crate::proof::made::{KeyedLimit, LimitKind};
+use crate::limits::{KeyedLimit, LimitKind};
 use crate::proof::scenario::{Scenario, WAY_PART};
 use crate::surroundings::{Break, Fault, Kept, Way};
 
@@ -19,8 +19,8 @@ impl Scenario {
         let account: Result<Rate, _> = "60/1s".parse();
         let rate = account.expect("60 a second is a rate");
         let mut s = Self::calm(name, seed, rate, 3, seconds);
-        let tightest = limits.iter().map(KeyedLimit::per_second);
-        let tightest = tightest.fold(rate.per_second(), f64::min);
+        let rates = limits.iter().map(KeyedLimit::per_second);
+        let tightest = rates.fold(rate.per_second(), f64::min);
         s.messages = (tightest * seconds as f64) as u32 + 10;
         s.prefetch = 60;
         s.paced = false;
@@ -35,8 +35,8 @@ impl Scenario {
     pub fn keyed_from_seed(seed: u64) -> Self {
         let mut dice = Dice::new(seed ^ 0xC0FFEE);
         let count = dice.pick(&[1, 1, 1, 2, 2, 3]);
-        let limits = (0..count).map(|_| KeyedLimit::from_dice(&mut dice));
-        let limits: Vec<KeyedLimit> = limits.collect();
+        let drawn = (0..count).map(|_| KeyedLimit::from_dice(&mut dice));
+        let limits: Vec<KeyedLimit> = drawn.collect();
         let mut s = Self::keyed("keyed seed", seed, limits, 12);
         s.paced = dice.chance(400_000);
         s.cost = dice.pick(&[1, 1, 1, 2, 10]);
@@ -111,8 +111,8 @@ impl Scenario {
         let mut dice = Dice::new(seed ^ 0x1DEA);
         let paced = dice.chance(500_000);
         let count = dice.pick(&[usize::from(!paced), 1, 1, 2, 2]);
-        let limits = (0..count).map(|_| KeyedLimit::from_dice(&mut dice));
-        let mut limits: Vec<KeyedLimit> = limits.collect();
+        let drawn = (0..count).map(|_| KeyedLimit::from_dice(&mut dice));
+        let mut limits: Vec<KeyedLimit> = drawn.collect();
         for limit in limits.iter_mut().filter(|limit| !limit.for_all) {
             limit.keys = dice.pick(&[1, 1, 2, 3, 5, 8, 8, 40, 200]);
         }
@@ -207,8 +207,10 @@ impl Scenario {
     /// How many messages a second pass, roughly.
     fn per_second(&self) -> f64 {
         let slots = f64::from(1 + self.cost) / 2.0;
-        let row = self.rate.per_second() / slots;
-        let row = if self.paced { row } else { f64::MAX };
+        let row = match self.paced {
+            true => self.rate.per_second() / slots,
+            false => f64::MAX,
+        };
         let way = self.longest_way().as_secs_f64();
         let calls = self.call.as_secs_f64() + way + 2.0 * self.around.distance.as_secs_f64();
         let keyed = self.keyed.iter().map(|limit| match limit.kind {

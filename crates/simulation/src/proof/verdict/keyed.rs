@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use sluiced_core::time::{StoreTime, micros};
 
-use crate::proof::made::{KeyedLimit, LimitKind};
+use crate::limits::{KeyedLimit, LimitKind};
 
 /// The rounding of the clocks of replicas.
 const ROUNDED: u64 = 1_000;
@@ -122,8 +122,8 @@ impl KeyedJudge {
         let end = seen.calls.back()?.at;
         [1, 4].into_iter().find_map(|windows| {
             let start = end.saturating_sub(windows * micros(self.limit.window));
-            let within = seen.calls.iter().rev();
-            let within = within.take_while(|call| call.at > start || start == 0);
+            let latest_first = seen.calls.iter().rev();
+            let within = latest_first.take_while(|call| call.at > start || start == 0);
             let units = within.map(|call| u64::from(call.cost)).sum();
             let most = windows * self.highest(start, end) + u64::from(at_once);
             (units > most).then_some((units, most))

@@ -20,9 +20,10 @@ use sluiced_core::scheduler::HEARTBEAT;
 use sluiced_core::time::{StoreTime, micros};
 
 use super::{FleetJudge, FleetOutcome};
-use crate::proof::made::{Broken, EPOCH, KeyedLimit, LimitKind};
+use crate::limits::{Broken, KeyedLimit, LimitKind};
+use crate::proof::made::EPOCH;
 use crate::proof::scenario::{Fault, Scenario};
-use crate::watch::{Watch, What};
+use crate::watch::{FleetEvent, Watch};
 
 /// A full limit is asked again after this, in case a notice is lost.
 const FULL: Duration = Duration::from_secs(1);
@@ -64,8 +65,8 @@ pub fn longest_gap(scenario: &Scenario) -> Duration {
     let slots = pace.interval() * scenario.cost * scenario.replicas;
     // Grants of a replica that broke, and permits that ran out unused and could not be taken back, count
     // for a window; a call that is not renewed counts for its lease; and a call under way takes its time.
-    let windows = scenario.keyed.iter();
-    let windows = windows.map(|limit| limit.window + limit.headroom);
+    let limits = scenario.keyed.iter();
+    let windows = limits.map(|limit| limit.window + limit.headroom);
     let call = scenario.call + scenario.longest_way();
     let window = windows.max().unwrap_or_default() + call;
     // A heartbeat reports a loss; a message that returned early waits in memory for its time.
@@ -115,8 +116,10 @@ pub fn least_share(scenario: &Scenario) -> f64 {
     // If several limits count a message, the keys of one delay those of another.
     let several = SEVERAL.powi(scenario.keyed.len() as i32 - 1).min(1.0);
     let stalled = |(_, fault): &(u64, Fault)| matches!(fault, Fault::PauseAll(_));
-    let stalls = scenario.faults.iter().any(stalled);
-    let stalls = if stalls { STALLED } else { 1.0 };
+    let stalls = match scenario.faults.iter().any(stalled) {
+        true => STALLED,
+        false => 1.0,
+    };
     let waits = if scenario.max_hold < LADDER_STEP {
         ROTATES
     } else {
@@ -165,8 +168,8 @@ pub(super) struct ProgressJudge {
 
 impl ProgressJudge {
     pub(super) fn new(scenario: &Scenario, fleet: FleetJudge) -> Self {
-        let rules = scenario.keyed.iter();
-        let rules = rules.map(|limit| limit.rule(limit.units, Broken::Nothing));
+        let limits = scenario.keyed.iter();
+        let rules = limits.map(|limit| limit.rule(limit.units, Broken::Nothing));
         let from = micros(scenario.heals.unwrap_or_default());
         Self {
             fleet,
@@ -202,15 +205,15 @@ impl ProgressJudge {
         let now = self.store_time(t);
         let rules: Vec<Rule> = self.rules.iter().map(|rule| rule.around(now)).collect();
         let limits: Vec<Limit<'_>> = rules.iter().map(open).collect();
-        let charges = self.scenario.charges(message);
-        let charges = charges.iter().zip(&limits).enumerate();
-        for (index, (charge, limit)) in charges.clone().filter(|_| t >= self.from) {
+        let costs = self.scenario.charges(message);
+        let numbered = costs.iter().zip(&limits).enumerate();
+        for (index, (charge, limit)) in numbered.clone().filter(|_| t >= self.from) {
             let key = (index, charge.key);
             let state = self.states.state(&key, limit.rule, now);
             let room = limit.rule.room(state.as_ref(), now).remaining;
             self.room.entry(key).or_insert(room);
         }
-        let charges = charges.map(|(index, (charge, limit))| Charge {
+        let charges = numbered.map(|(index, (charge, limit))| Charge {
             limit,
             key: (index, charge.key),
             cost: charge.cost,
@@ -324,10 +327,11 @@ impl ProgressJudge {
             }
         }
         let pace = self.scenario.pace();
-        let row = (slots * pace.period() / pace.units()) as f64 / 1e6;
-        let row = if self.scenario.paced { row } else { 0.0 };
-        let keys = units.into_iter();
-        let keys = keys.map(|(key, units)| {
+        let row = match self.scenario.paced {
+            true => (slots * pace.period() / pace.units()) as f64 / 1e6,
+            false => 0.0,
+        };
+        let keys = units.into_iter().map(|(key, units)| {
             let room = self.room.get(&key).copied().unwrap_or_default();
             self.least(&self.scenario.keyed[key.0], units, room)
         });
@@ -355,22 +359,22 @@ impl ProgressJudge {
 }
 
 impl Watch for ProgressJudge {
-    fn see(&mut self, t: u64, replica: u32, what: &What) {
+    fn see(&mut self, t: u64, replica: u32, what: &FleetEvent) {
         self.fleet.see(t, replica, what);
         match *what {
-            What::Queued { message, .. } => self.put(message, Place::Queue),
-            What::Delivered { message } => self.put(message, Place::At(replica)),
-            What::Called { message } => {
+            FleetEvent::Queued { message, .. } => self.put(message, Place::Queue),
+            FleetEvent::Delivered { message } => self.put(message, Place::At(replica)),
+            FleetEvent::Called { message } => {
                 self.put(message, Place::Called(replica));
                 self.called(message, t);
             }
-            What::Away { message, .. } => self.put(message, Place::Away),
-            What::Ended { message, .. } => self.put(message, Place::Done),
-            What::Settled { message } => {
+            FleetEvent::Away { message, .. } => self.put(message, Place::Away),
+            FleetEvent::Ended { message, .. } => self.put(message, Place::Done),
+            FleetEvent::Settled { message } => {
                 self.put(message, Place::Done);
                 self.call_ended(message, t);
             }
-            What::Crashed { .. } => {
+            FleetEvent::Crashed { .. } => {
                 let calls: Vec<u32> = (0..)
                     .zip(&self.places)
                     .filter(|(_, place)| **place == Place::Called(replica))
@@ -380,10 +384,10 @@ impl Watch for ProgressJudge {
                     self.call_ended(message, t);
                 }
             }
-            What::Broken => {
+            FleetEvent::Broken => {
                 self.broken.insert(replica);
             }
-            What::Stepped { clock } => {
+            FleetEvent::Stepped { clock } => {
                 self.offset = clock.as_micros() - t;
                 self.states = KeyedStates::default();
             }
