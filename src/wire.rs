@@ -48,7 +48,7 @@ use self::pacers::Pacers;
 use self::queues::{CountedEvents, Queues};
 use self::stores::InspectedLimits;
 use sluiced_core::jitter::Jitter;
-use sluiced_pipeline::{Owned, Pauses, Pipeline, RouteSpec, publish_arrivals};
+use sluiced_pipeline::{Owned, Pauses, Pipeline, PipelineSpec, RouteSpec, publish_arrivals};
 use sluiced_ports::clock::Clock;
 use sluiced_ports::downstream::InboundEvent;
 use sluiced_ports::queue::Subscription;
@@ -183,23 +183,20 @@ impl<'a> Routes<'a> {
 
 fn pipeline(
     pacers: Pacers<'_>,
-    pauses: &Pauses,
+    pauses: Pauses,
     owned: &Owned,
     clock: Clock,
     health: &Health,
 ) -> Result<Pipeline, WireError> {
     let jitter = Jitter::new(rand::random());
-    let (pacers, keyed_policies) = pacers.into_specs();
-    let ownership = owned.ownership();
-    let started = Pipeline::start(
+    let (pacers, keyed) = pacers.into_specs();
+    let spec = PipelineSpec {
         pacers,
-        keyed_policies,
+        keyed,
         pauses,
-        ownership,
-        clock,
-        jitter,
-        health,
-    );
+        ownership: owned.ownership(),
+    };
+    let started = Pipeline::start(spec, clock, jitter, health);
     started.map_err(|e| WireError::new("the pipeline cannot be started", e))
 }
 
@@ -244,7 +241,7 @@ pub fn start(
         replica: replica(settings),
     };
     Ok(Running {
-        pipeline: pipeline(pacers, &pauses, &owned, clock, health)?,
+        pipeline: pipeline(pacers, pauses, &owned, clock, health)?,
         owned,
         settled: Arc::clone(&events.settled),
         policies,

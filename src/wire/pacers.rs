@@ -10,7 +10,7 @@ use super::{Policies, WireError, keyed_limit};
 use sluiced_core::breaker::BreakerRule;
 use sluiced_core::policy::PolicyVersion;
 use sluiced_pipeline::{
-    FreezeRow, KeyedPolicy, PacedRows, PacerSpec, RouteLimit, RouteLimits, RouteSpec,
+    FreezeRow, KeyedPolicy, PacedRows, PacerSpec, RouteLimit, RouteLimits, RouteSpec, SlotSource,
 };
 use sluiced_ports::connect::Link;
 use sluiced_ports::limits::{KeyedLimit, LimitStore};
@@ -114,10 +114,10 @@ impl<'a> Pacers<'a> {
             .entry(name)
             .or_insert_with_key(|name| PacerSpec {
                 name: Arc::from(name.as_str()),
-                rows: paced.map(|(limit, paced)| paced_rows(limit, paced, store)),
-                unpaced: paced
-                    .is_none()
-                    .then(|| FreezeRow::of(name, Arc::clone(store))),
+                slots: match paced {
+                    Some((limit, paced)) => SlotSource::Rows(paced_rows(limit, paced, store)),
+                    None => SlotSource::AlwaysDue(FreezeRow::of(name, Arc::clone(store))),
+                },
                 policy: paced.and_then(|(limit, _)| policies.paced(limit)),
                 keyed: Arc::clone(store) as Arc<dyn LimitStore>,
                 routes: Vec::new(),

@@ -21,13 +21,13 @@ use sluiced_ports::lock;
 use sluiced_ports::queue::Verdict;
 use sluiced_telemetry::LogLimit;
 
-use super::ends::journal::{CallLine, Why};
-use super::figures::{Figures, UnitsUsed};
+use super::again::again;
+use super::ends::journal::{CallLine, UnitsUsed, Why};
+use super::figures::Figures;
 use super::handle::{PacerHandle, ToPacer};
 use super::job::Job;
 use super::permit::Permit;
 use super::permit::claims::Claims;
-use super::send::again;
 use super::verdict::{dead, keep, later};
 
 static CUT: LogLimit = LogLimit::new(Duration::from_secs(60));
@@ -62,7 +62,7 @@ impl AnsweredCall {
             unspent.unspend(taken, &job.own_keys());
         }
         let detail = &judgement.detail;
-        job.route.gate.call_ended(&follows, detail, pacer);
+        tell_gate(&job, &follows, detail, pacer);
         tell_keys(&job, follows.keys, pacer);
         if follows.is_denied {
             job.route.meters.denials.increment(1);
@@ -165,7 +165,7 @@ impl AnsweredCall {
                 length,
                 sent,
             };
-            journal.call(job, line);
+            journal.call(job.called(), line);
         }
         meters.call_seconds.record(length.as_secs_f64());
         if judgement.reply.is_ok() {
@@ -188,6 +188,18 @@ fn cut(job: &Job, asked: Duration, pacer: &PacerHandle) {
         let most = Span(job.route.rules.answers.max_wait);
         warn!(route = %job.route.name, asked = %Span(asked),
             "the downstream asks to wait for longer than max_throttle_wait; calls go on after {most}{more}");
+    }
+}
+
+/// Tells the gate of the route, its breaker and its pacer what the call shows about the downstream.
+fn tell_gate(job: &Job, follows: &AfterCall, detail: &str, pacer: &PacerHandle) {
+    let gate = &job.route.gate;
+    gate.show_call(follows, detail);
+    if let Some(report) = follows.report {
+        pacer.report_breaker(gate, report);
+    }
+    if follows.gate_may_change {
+        pacer.send(ToPacer::GateChanged);
     }
 }
 

@@ -18,7 +18,7 @@ use sluiced_core::scheduler::Share;
 use sluiced_core::time::{Now, StoreTime};
 use sluiced_core::zone::Zone;
 use sluiced_ports::downstream::{Call, Facts};
-use sluiced_ports::limits::{Charge, LimitInputs, LimitKey, key_id, limit_key, message_key};
+use sluiced_ports::limits::{Charge, LimitInputs, key_id, limit_key, message_key};
 use sluiced_ports::message::{Message, header};
 use sluiced_ports::queue::{Delivery, Verdict};
 use sluiced_telemetry::LogLimit;
@@ -27,6 +27,7 @@ use super::ends::Leaving;
 use super::history::{History, own_wait};
 use super::job::{Job, Takes, Times, Waiting};
 use super::route::holding::Held;
+use super::route::rules::tenant_number;
 use super::route::sharing::Moved;
 use super::route::{Route, RouteLimit};
 use super::verdict::{dead, expired, later, parked, too_dear, unfit};
@@ -128,10 +129,10 @@ impl Decoder<'_> {
             .hours
             .as_ref()
             .and_then(|own| own.opened(self.now.store));
-        let born = opened.map_or(born, |opened| born.max(opened));
+        let waits_since = opened.map_or(born, |opened| born.max(opened));
         let held = route
             .holding
-            .take_in(takes.share, self.origin, born, self.now.local)
+            .take_in(takes.share, self.origin, waits_since, self.now.local)
             .ok_or_else(|| parked(takes.share, self.history, self.now.store))?;
         let call = route
             .downstream
@@ -274,13 +275,6 @@ fn takes(route: &Route, label: &LimitInputs) -> Takes {
         };
     }
     takes
-}
-
-/// A tenant's number, the same on every replica whatever it was built with.
-pub(super) fn tenant_number(key: LimitKey) -> u64 {
-    let digest = u128::from_be_bytes(*key.digest());
-    // The first half of it is as good as the whole.
-    (digest >> 64) as u64
 }
 
 /// Where a message comes from. It must not be parked if it has an AMQP priority or a time before which it may not be

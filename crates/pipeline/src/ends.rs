@@ -9,13 +9,9 @@
 //! | `journal` | one line for each call and each verdict of a route |
 //! | `results` | messages that report what became of another message |
 //! | `arrivals` | publishes what a message centre delivers by itself: receipts, messages from phones |
-//! | `refused` | messages that have no turn before their end |
-//! | `overdue` | messages that are held and should not be held any longer |
 
 pub(crate) mod arrivals;
 pub(crate) mod journal;
-pub(crate) mod overdue;
-pub(crate) mod refused;
 pub(crate) mod results;
 
 use std::sync::Arc;
@@ -29,12 +25,11 @@ use sluiced_ports::clock::Clock;
 use sluiced_ports::downstream::Answer;
 use sluiced_ports::limits::Charge;
 use sluiced_ports::message::{HeaderValue, Message, header};
-use sluiced_ports::queue::{Delivery, HeaderPatch, Verdict};
+use sluiced_ports::queue::{Delivery, Verdict};
 use sluiced_telemetry::LogLimit;
 
 use super::history::History;
 use super::meters::RouteMeters;
-use super::verdict::value;
 use journal::{Journal, Why};
 use results::{End, LastCall, Results};
 
@@ -127,9 +122,9 @@ impl Ends {
     /// Counts and logs a dead letter, and logs a message that was dropped.
     fn note(&self, message: &Message, verdict: &Verdict) {
         match verdict {
-            Verdict::Dead { reason, headers } => {
+            Verdict::Dead { reason, .. } => {
                 self.meters.dead(reason.label());
-                self.log_death(message, *reason, headers);
+                self.log_death(message, *reason, verdict);
             }
             // Because of on_expired or on_invalid: such a message is in no queue any more.
             Verdict::Dropped => {
@@ -142,7 +137,7 @@ impl Ends {
         }
     }
 
-    fn log_death(&self, message: &Message, reason: DeadReason, headers: &HeaderPatch) {
+    fn log_death(&self, message: &Message, reason: DeadReason, verdict: &Verdict) {
         let known = DeadReason::ALL.iter().position(|known| *known == reason);
         let limit = known.and_then(|place| self.reasons.get(place));
         if let Some(more) = limit.and_then(|limit| limit.event(self.clock.now())) {
@@ -150,8 +145,8 @@ impl Ends {
                 route = %self.route,
                 reason = reason.label(),
                 message_id = message.id().unwrap_or_default(),
-                attempts = value(headers, header::ATTEMPTS).and_then(HeaderValue::as_int),
-                detail = value(headers, header::DETAIL).and_then(HeaderValue::as_text),
+                attempts = verdict.header(header::ATTEMPTS).and_then(HeaderValue::as_int),
+                detail = verdict.header(header::DETAIL).and_then(HeaderValue::as_text),
                 "dead letter{more}"
             );
         }

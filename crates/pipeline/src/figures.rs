@@ -14,13 +14,13 @@ use sluiced_core::after_call::figures::{
     Quota, QuotaOf, QuotaSaid, QuotaThen, Used, UsedSaid, WrongEstimate, under_way,
 };
 use sluiced_core::judge::{Outcome, Remaining};
-use sluiced_core::rate::Cost;
 use sluiced_core::time::Now;
 use sluiced_ports::downstream::Judgement;
 use sluiced_ports::limits::{Charge, Corrected, Correction, GrantedAt, GrantedCharge, key_id};
 use sluiced_telemetry::LogLimit;
 use sluiced_template::QuotaReading;
 
+use super::ends::journal::UnitsUsed;
 use super::handle::{PacerHandle, ToPacer};
 use super::job::Job;
 use super::meters::{CLAIM_ACTUAL, CLAIM_QUOTA};
@@ -46,13 +46,6 @@ struct LimitUsed<'a> {
     charge: &'a Charge,
     at: GrantedAt,
     said: UsedSaid,
-}
-
-/// What a call used of a limit.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct UnitsUsed<'a> {
-    pub(super) limit: &'a str,
-    pub(super) units: Cost,
 }
 
 impl<'a> Figures<'a> {
@@ -271,8 +264,8 @@ fn read_used<'a>(
     let actuals = &job.route.figures.actuals;
     let facts = job.route.facts(&job.history);
     let answer = judgement.answer.as_ref();
-    let numbers = answer.map(|answer| actuals.read(job.delivery.message(), facts, answer));
-    let mut numbers = numbers.into_iter().flatten();
+    let read = answer.map(|answer| actuals.read(job.delivery.message(), facts, answer));
+    let mut numbers = read.into_iter().flatten();
     let used = actuals.limits().filter_map(|(limit, most)| {
         let units = numbers.next().flatten();
         let (charge, at) = units_of(taken, limit)?;

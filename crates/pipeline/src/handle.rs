@@ -1,6 +1,7 @@
 //! The way to a pacer: what calls and routes send to it, and what they know of its clock and its limit. How they freeze
-//! the limit is in `freezes`.
+//! the limit is in `freezes`, and what they tell the store of a breaker in `breakers`.
 
+mod breakers;
 mod freezes;
 
 use std::sync::{Arc, Mutex};
@@ -21,11 +22,11 @@ use sluiced_ports::store::PacedRow;
 use sluiced_telemetry::LogLimit;
 
 use super::job::Waiting;
+use super::limit::CurrentPolicy;
+use super::limit::measures::Measures;
+use super::limit::rows::{FreezeRow, PacedRows, SlotSource};
 use super::meters::LimitMeters;
-use super::pacer::rows::{FreezeRow, PacedRows};
 use super::permit::refunder::Refunder;
-use super::policies::CurrentPolicy;
-use super::policies::follow::Measures;
 
 static KEY_REFUSED: LogLimit = LogLimit::new(Duration::from_secs(10));
 
@@ -79,16 +80,30 @@ pub(super) enum ToPacer {
     },
 }
 
+/// Where the slots of a pacer come from, as all handles know it.
+#[derive(Clone, Debug)]
+enum SharedSlots {
+    /// The rows change with the policy.
+    Rows(Arc<Mutex<PacedRows>>),
+    AlwaysDue(Arc<FreezeRow>),
+}
+
+impl SharedSlots {
+    fn of(source: SlotSource) -> Self {
+        match source {
+            SlotSource::Rows(rows) => Self::Rows(Arc::new(Mutex::new(rows))),
+            SlotSource::AlwaysDue(freeze) => Self::AlwaysDue(Arc::new(freeze)),
+        }
+    }
+}
+
 /// The way to a pacer: cheap to clone, one per call.
 #[derive(Clone, Debug)]
 pub(super) struct PacerHandle {
     pub(super) clock: Clock,
     /// The pacer's paced limit, or its route.
     pub(super) name: Arc<str>,
-    /// `None`: nothing paces it. Changes with the policy.
-    rows: Option<Arc<Mutex<PacedRows>>>,
-    /// Where a freeze is kept if there are no rows.
-    unpaced: Option<Arc<FreezeRow>>,
+    slots: SharedSlots,
     pub(super) meters: Arc<LimitMeters>,
     pub(super) measures: Arc<Measures>,
     /// What the refusals of the downstream are about.
@@ -100,25 +115,22 @@ pub(super) struct PacerHandle {
 }
 
 impl PacerHandle {
-    /// The way to the pacer that receives `events`. `rows`: the slots of its paced limit, if it has one; `unpaced`:
-    /// where a freeze is kept if it has none.
+    /// The way to the pacer that receives `events`.
     pub(super) fn new(
         clock: Clock,
         name: Arc<str>,
-        rows: Option<PacedRows>,
-        unpaced: Option<FreezeRow>,
+        slots: SlotSource,
         refunder: Refunder,
         events: mpsc::UnboundedSender<ToPacer>,
     ) -> Self {
         let meters = Arc::new(LimitMeters::new(&name));
         meters
             .rate
-            .set(rows.as_ref().map_or(0.0, PacedRows::per_second));
+            .set(slots.rows().map_or(0.0, PacedRows::per_second));
         Self {
             clock,
             name,
-            rows: rows.map(|rows| Arc::new(Mutex::new(rows))),
-            unpaced: unpaced.map(Arc::new),
+            slots: SharedSlots::of(slots),
             meters,
             measures: Arc::default(),
             refusals: Arc::default(),
@@ -159,26 +171,33 @@ impl PacerHandle {
 
     /// Whether calls have slots of a paced limit.
     pub(super) const fn is_paced(&self) -> bool {
-        self.rows.is_some()
+        matches!(self.slots, SharedSlots::Rows(_))
+    }
+
+    /// The rows of its paced limit, if it has one. The lock is held meanwhile: `act` must not come back here.
+    fn with_rows<R>(&self, act: impl FnOnce(&mut PacedRows) -> R) -> Option<R> {
+        match &self.slots {
+            SharedSlots::Rows(rows) => Some(act(&mut lock(rows))),
+            SharedSlots::AlwaysDue(_) => None,
+        }
     }
 
     /// The rows of slots of the current policy.
     pub(super) fn rows(&self) -> Option<PacedRows> {
-        self.rows.as_ref().map(|rows| lock(rows).clone())
+        self.with_rows(|rows| rows.clone())
     }
 
     /// The policy has changed.
     pub(super) fn adopt(&self, policy: &CurrentPolicy, paces: &[Pace]) {
-        if let Some(rows) = &self.rows {
-            let mut rows = lock(rows);
+        self.with_rows(|rows| {
             rows.adopt(policy, paces);
             self.meters.rate.set(rows.per_second());
-        }
+        });
     }
 
     /// The paced limit that counts the slots of a row.
     fn limit(&self, row: Row) -> Option<PacedRow> {
-        lock(self.rows.as_ref()?).limit(row).cloned()
+        self.with_rows(|rows| rows.limit(row).cloned())?
     }
 
     /// The row of a limit, if it is one of ours.
@@ -190,8 +209,8 @@ impl PacerHandle {
 
     /// The distance of two slots; zero where nothing is paced.
     pub(super) fn interval(&self) -> Duration {
-        let rows = self.rows.as_ref();
-        rows.map_or(Duration::ZERO, |rows| lock(rows).main.pace.interval())
+        let interval = self.with_rows(|rows| rows.main.pace.interval());
+        interval.unwrap_or_default()
     }
 
     /// Hands in new messages.

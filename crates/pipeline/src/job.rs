@@ -24,7 +24,7 @@ use sluiced_ports::limits::Charge;
 use sluiced_ports::queue::{Delivery, Verdict};
 
 use super::ends::Leaving;
-use super::ends::journal::Why;
+use super::ends::journal::{CalledMessage, Why};
 use super::history::History;
 use super::permit::Permit;
 use super::permit::refunder::Refunder;
@@ -223,6 +223,16 @@ impl Job {
                 later(&self.history, opening.since(now), now)
             }
             _ => expired(&self.route, &self.history, now),
+        }
+    }
+
+    /// What the journal shows of it when it is called.
+    pub(super) fn called(&self) -> CalledMessage<'_> {
+        CalledMessage {
+            message: self.delivery.message(),
+            history: &self.history,
+            facts: self.route.facts(&self.history),
+            charges: self.charges(),
         }
     }
 

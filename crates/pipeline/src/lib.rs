@@ -17,14 +17,33 @@
 //! | `admit` | asks the keyed limits for the messages that the next slots would take |
 //! | `send` | makes the call |
 //! | `after_call` | does what `core::after_call` decides from the answer, whose numbers `figures` reads |
+//! | `again` | makes the request once more, for another call |
+//! | `uncalled` | messages that leave without a call, because they should not be held any longer |
 //! | `verdict` | has all verdicts |
-//! | `ends` | gives them; beside it the journal, results, and messages that leave without a call |
+//! | `ends` | gives them; beside it the journal and results |
 //! | `route` | the parts of a route: whether it sends and consumes, what it holds, what it knows of other routes |
 //! | `permit` | what a message took of its keyed limits, and how that is returned |
+//! | `limit` | what is known of a limit: its current policy, its rows, what was measured |
 //! | `policies` | keeps limits and routes at what the fleet has agreed on |
-//! | `pipeline` | makes all of it, starts it and stops it |
+//! | `handshakes` | measures the way to the downstream |
 //! | `progress` | watches that calls leave |
+//! | `pipeline` | makes all of it, starts it and stops it |
 //! | `meters` | what is counted |
+//!
+//! Modules import in one direction, from the top of this list of layers to its bottom, in no circle:
+//!
+//! ```text
+//! pipeline
+//! pacer    receive    handshakes    policies
+//! send     admit      uncalled      decode
+//! after_call          again         figures
+//! handle
+//! job
+//! verdict             permit        limit
+//! route
+//! ends
+//! history             meters
+//! ```
 //!
 //! The `pacer` is a thread with a runtime of its own for each paced limit, and for each route without one: it waits for
 //! slots and sends, so that neither AMQP traffic nor decoding can delay a slot.
@@ -39,13 +58,16 @@
 
 mod admit;
 mod after_call;
+mod again;
 mod alarm;
 mod decode;
 mod ends;
 mod figures;
 mod handle;
+mod handshakes;
 mod history;
 mod job;
+mod limit;
 pub mod meters;
 mod pacer;
 mod permit;
@@ -55,6 +77,7 @@ mod progress;
 mod receive;
 mod route;
 mod send;
+mod uncalled;
 mod verdict;
 
 use std::sync::Arc;
@@ -62,9 +85,9 @@ use std::sync::Arc;
 pub use ends::arrivals::publish_arrivals;
 pub use ends::journal::Journal;
 pub use ends::results::{ComesBack, ResultRules, Results};
-pub use pacer::rows::{FreezeRow, PacedRows};
-pub use pipeline::Pipeline;
-pub use policies::limit_facts::{Adapts, Change, Changed, FileLimit, InForce, LimitFacts};
+pub use limit::facts::{Adapts, Change, Changed, FileLimit, InForce, LimitFacts};
+pub use limit::rows::{FreezeRow, PacedRows, SlotSource};
+pub use pipeline::{Pipeline, PipelineSpec};
 pub use policies::owner::{Owned, Owner, Ownership};
 pub use policies::pause::Pauses;
 pub use policies::{KeyedPolicy, PolicySpec};
@@ -79,10 +102,7 @@ use sluiced_ports::limits::LimitStore;
 pub struct PacerSpec {
     /// The name of the paced limit; of a route without one, a name of its own.
     pub name: Arc<str>,
-    /// `None`: slots are always due.
-    pub rows: Option<PacedRows>,
-    /// Where a freeze is kept if there are no rows.
-    pub unpaced: Option<FreezeRow>,
+    pub slots: SlotSource,
     /// `None`: the paced limit cannot be changed while it runs, or there is none.
     pub policy: Option<PolicySpec<Vec<Pace>>>,
     /// Where the keyed limits are. A pacer without a paced limit gets the store's time from there, too.

@@ -20,7 +20,7 @@
 //!
 //! A message that no keyed limit counts goes from `Ready` to its slot. The steps outside of the scheduler are in
 //! `messages`, what is reported to the pacer in `events`, what its routes allow in `gates`, what is looked at now and
-//! then in `review`. `rows` are the slots of its paced limit, as it asks for them.
+//! then in `review`.
 //!
 //! This runtime runs the task that was woken last first: a call goes from its slot
 //! to the wire in one go, and does not queue up behind the answers to others. (With a queue in order,
@@ -30,7 +30,6 @@ mod events;
 mod gates;
 mod messages;
 mod review;
-pub(crate) mod rows;
 
 use std::io;
 use std::sync::Arc;

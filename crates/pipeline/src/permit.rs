@@ -94,27 +94,26 @@ impl Permit {
 
     /// These units were consumed, and those of the keys are not spent after all.
     pub(super) fn unspend(&mut self, taken: Vec<GrantedCharge>, keys: &[KeyId]) {
-        let taken = taken.into_iter().filter(|granted_charge| {
+        let of_keys = taken.into_iter().filter(|granted_charge| {
             let charge = granted_charge.charge();
             keys.contains(&key_id(&charge.limit.name, charge.key))
         });
-        self.granted.extend(taken);
+        self.granted.extend(of_keys);
     }
 
     /// The call has ended: it no longer counts in `concurrency` limits. Its claims last until it is settled. What it
     /// did not spend is in the permit that is returned.
     pub(super) fn end_call(mut self) -> (Claims, Self) {
-        let claims = self
-            .granted
-            .extract_if(.., |granted_charge| granted_charge.is_claim());
-        let claims = Claims::new(claims.collect(), self.refunder.clone());
-        let unspent = self
-            .granted
-            .extract_if(.., |granted_charge| !granted_charge.is_call());
-        let granted = unspent.collect();
+        let mut take = |is_taken: fn(&GrantedCharge) -> bool| -> Vec<_> {
+            let granted = &mut self.granted;
+            granted.extract_if(.., |charge| is_taken(charge)).collect()
+        };
+        let claims = take(GrantedCharge::is_claim);
+        let others = take(|charge| !charge.is_call());
+        let claims_end = Claims::new(claims, self.refunder.clone());
         let mut unspent = Self::none();
-        (unspent.granted, unspent.refunder) = (granted, self.refunder.clone());
-        (claims, unspent)
+        (unspent.granted, unspent.refunder) = (others, self.refunder.clone());
+        (claims_end, unspent)
     }
 
     /// Takes out what to give back for a message that was certainly not sent, without waiting for the drop.

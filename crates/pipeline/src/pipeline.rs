@@ -17,19 +17,20 @@ use tokio::task::JoinSet;
 use super::admit::Keyed;
 use super::handle::{PacerHandle, ToPacer};
 use super::job::Waiting;
+use super::limit::CurrentPolicy;
+use super::limit::rows::PacedRows;
 use super::meters::{AdmissionMeters, KeyedMeters};
-use super::pacer::rows::PacedRows;
 use super::pacer::{Pacer, Parts};
 use super::permit::refunder::Refunder;
 use super::permit::tickets::Tickets;
 use super::policies::adapting::Adapting;
 use super::policies::owner::Ownership;
 use super::policies::pause::Pauses;
-use super::policies::{CurrentPolicy, KeyedPolicy, PolicySpec, Watch};
+use super::policies::{KeyedPolicy, PolicySpec, Watch};
 use super::policies::{owner, pause};
 use super::route::Route;
-use super::route::{sharing, way};
-use super::{PacerSpec, PipelineLeftover, StartError, meters, policies, receive};
+use super::route::sharing;
+use super::{PacerSpec, PipelineLeftover, StartError, handshakes, meters, policies, receive};
 use sluiced_core::jitter::Jitter;
 use sluiced_core::leases::LeaseHolder;
 use sluiced_core::limits::generation::LostWait;
@@ -49,6 +50,17 @@ const CLOSE_BOUND: Duration = Duration::from_secs(5);
 const REFUND_BOUND: Duration = Duration::from_secs(1);
 /// How long the last questions and their refunds may take, and the report that this replica leaves.
 const LEAVE_BOUND: Duration = Duration::from_secs(2);
+
+/// What a pipeline is made of.
+#[derive(Debug)]
+pub struct PipelineSpec {
+    pub pacers: Vec<PacerSpec>,
+    /// The keyed limits whose policies may change while they run.
+    pub keyed: Vec<KeyedPolicy>,
+    pub pauses: Pauses,
+    /// Whether the names of its limits and routes belong to this fleet.
+    pub ownership: watch::Receiver<Ownership>,
+}
 
 /// A running pipeline.
 #[derive(Debug)]
@@ -71,16 +83,13 @@ pub struct Pipeline {
 }
 
 impl Pipeline {
-    /// Starts everything; taps open by themselves once the limits can be asked. Until `ownership` says that the names
-    /// of the limits belong to this fleet, no policy is declared and no message is decoded.
+    /// Starts everything; taps open by themselves once the limits can be asked. Until the names of the limits belong
+    /// to this fleet, no policy is declared and no message is decoded.
     ///
     /// # Errors
     /// When a pacer thread cannot be started.
     pub fn start(
-        pacers: Vec<PacerSpec>,
-        keyed: Vec<KeyedPolicy>,
-        pauses: &Pauses,
-        ownership: watch::Receiver<Ownership>,
+        spec: PipelineSpec,
         clock: Clock,
         jitter: Jitter,
         health: &Health,
@@ -94,18 +103,18 @@ impl Pipeline {
             tickets: Arc::new(Tickets::new(rand::random())),
             stores: Vec::new(),
             declared: Vec::new(),
-            ownership,
+            ownership: spec.ownership,
             clock,
             jitter,
         };
-        for spec in pacers {
-            pipeline.add(spec, health)?;
+        for pacer in spec.pacers {
+            pipeline.add(pacer, health)?;
         }
         sharing::introduce(pipeline.routes.iter().map(|(route, _)| route));
-        for policy in keyed {
+        for policy in spec.keyed {
             pipeline.watch(policy);
         }
-        pipeline.watch_pauses(pauses, health.waits());
+        pipeline.watch_pauses(&spec.pauses, health.waits());
         Ok(pipeline)
     }
 
@@ -127,7 +136,7 @@ impl Pipeline {
         let routes: Vec<_> = numbered
             .map(|(spec, number)| Route::open(spec, number, health))
             .collect();
-        let scheduler = scheduler(spec.rows.as_ref(), &*spec.keyed, &routes, self.jitter);
+        let scheduler = scheduler(spec.slots.rows(), &*spec.keyed, &routes, self.jitter);
         let (sender, events) = mpsc::unbounded_channel();
         let outgoing = sender.clone();
         let freed = move |calls| drop(outgoing.send(ToPacer::Freed(calls)));
@@ -140,8 +149,7 @@ impl Pipeline {
         let pacer = PacerHandle::new(
             self.clock,
             Arc::clone(&name),
-            spec.rows,
-            spec.unpaced,
+            spec.slots,
             keyed.refunder.clone(),
             sender,
         );
@@ -157,17 +165,17 @@ impl Pipeline {
             limit: name.to_string(),
             source,
         })?;
-        let routes: Vec<_> = routes
+        let with_pacer: Vec<_> = routes
             .into_iter()
             .map(|route| (route, pacer.clone()))
             .collect();
         if let Some(spec) = spec.policy {
             let handle = pacer.clone();
             let adopt = move |policy, paces| handle.send(ToPacer::Policy(policy, paces));
-            self.spawn_watch(name, spec, routes.clone(), outdated, adopt);
+            self.spawn_watch(name, spec, with_pacer.clone(), outdated, adopt);
         }
-        self.receive(&routes);
-        self.routes.extend(routes);
+        self.receive(&with_pacer);
+        self.routes.extend(with_pacer);
         self.pacers.push(pacer);
         Ok(())
     }
@@ -179,16 +187,15 @@ impl Pipeline {
             let receive = receive::run(Arc::clone(route), pacer.clone(), self.clock);
             let once_claimed = owner::once_claimed(&self.ownership, receive);
             self.receivers.spawn(once_claimed);
-            let measure = way::measure(Arc::clone(route), pacer.clone());
+            let measure = handshakes::measure(Arc::clone(route), pacer.clone());
             self.watches.spawn(measure);
         }
     }
 
     /// Keeps a keyed limit, and all pacers that ask it, at its current policy.
     fn watch(&mut self, KeyedPolicy { limit, spec }: KeyedPolicy) {
-        let all = self.routes.iter().cloned();
-        let counted = all.filter(|(route, _)| route.counting.counts(&limit.name));
-        let counted = counted.collect();
+        let is_counted = |(route, _): &&(Arc<Route>, _)| route.counting.counts(&limit.name);
+        let counted = self.routes.iter().filter(is_counted).cloned().collect();
         let (name, outdated) = (Arc::clone(&limit.name), Arc::clone(&limit.outdated));
         let pacers = self.pacers.clone();
         let adopt = move |policy: Arc<CurrentPolicy>, rule| {
@@ -307,7 +314,7 @@ fn scheduler(
     jitter: Jitter,
 ) -> Scheduler<Waiting> {
     let limits = || routes.iter().flat_map(|route| route.counting.keyed());
-    let usable = limits().map(|limit| limit.usable()).min();
+    let shortest = limits().map(|limit| limit.usable()).min();
     let pacing = match rows {
         Some(rows) => {
             let holder = |limit: &PacedRow| LeaseHolder::new(limit.pace, jitter);
@@ -327,8 +334,8 @@ fn scheduler(
             "routes with keyed limits wait at first if other replicas run, to hear what these know of the store"
         );
     }
-    let questions = (usable.is_some() || rows.is_none()).then(|| {
-        let usable = usable.unwrap_or_default();
+    let questions = (shortest.is_some() || rows.is_none()).then(|| {
+        let usable = shortest.unwrap_or_default();
         Questions::of(&pacing, usable, jitter).hearing_first(hears_first)
     });
     Scheduler::new(pacing, questions)

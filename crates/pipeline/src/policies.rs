@@ -9,7 +9,6 @@
 //! | module | what it is |
 //! |---|---|
 //! | `follower` | the policy that this replica knows, and what it logs about a change |
-//! | `limit_facts` | a limit as the file has it, and as plain values under its current policy |
 //! | `follow` | lets the headroom follow what is measured |
 //! | `adapting` | lets the rate follow what the downstream accepts |
 //! | `pause` | keeps a route at what operators say, which the store keeps as a policy |
@@ -18,7 +17,6 @@
 pub(crate) mod adapting;
 pub(crate) mod follow;
 mod follower;
-pub(crate) mod limit_facts;
 pub(crate) mod owner;
 pub(crate) mod pause;
 
@@ -31,8 +29,7 @@ use tracing::debug;
 
 use sluiced_core::jitter::Jitter;
 use sluiced_core::limits::Rule;
-use sluiced_core::policy::{Declaration, LimitPolicy, PolicyVersion, keeping_end};
-use sluiced_core::time::StoreTime;
+use sluiced_core::policy::{Declaration, PolicyVersion};
 use sluiced_ports::clock::Clock;
 use sluiced_ports::limits::KeyedLimit;
 use sluiced_ports::policies::{PolicyOf, pause_of};
@@ -40,9 +37,10 @@ use sluiced_ports::store::{Family, Notice, PRESENCE, Store};
 
 use self::follower::Follower;
 use super::handle::PacerHandle;
+use super::limit::CurrentPolicy;
+use super::limit::facts::FileLimit;
 use super::route::Route;
 use follow::Following;
-use limit_facts::{Change, FileLimit, LimitFacts};
 use pause::Pauses;
 
 /// Replicas that receive a notice of the same change ask for the policy at random times within this.
@@ -117,28 +115,6 @@ pub struct KeyedPolicy {
     pub spec: PolicySpec<Rule>,
 }
 
-/// The current policy of a limit: parsed once, when it was received.
-#[derive(Debug)]
-pub(super) struct CurrentPolicy {
-    /// As the store keeps it.
-    pub(super) stored: Arc<LimitPolicy>,
-    /// What follows from it.
-    pub(super) facts: LimitFacts,
-}
-
-impl CurrentPolicy {
-    /// The text of this policy with another value, and with its end.
-    pub(super) fn with(&self, change: Change) -> Option<String> {
-        let text = (self.facts.changed)(change)?;
-        Some(keeping_end(text, &self.stored.text))
-    }
-
-    /// An operator paused the limit until then. May be over.
-    pub(super) fn paused_until(&self) -> Option<StoreTime> {
-        self.stored.pause.as_ref().map(|pause| pause.until)
-    }
-}
-
 /// One limit's task.
 pub(super) struct Watch<T> {
     spec: PolicySpec<T>,
@@ -198,8 +174,8 @@ impl<T: Send> Watch<T> {
             file: file.policy(),
             known: self.follower.known.as_deref().cloned(),
         };
-        let policy = PolicyOf::new(&*spec.store, spec.family, limit);
-        let policy = match policy.declare(&declaration).await {
+        let stored = PolicyOf::new(&*spec.store, spec.family, limit);
+        let policy = match stored.declare(&declaration).await {
             Ok(policy) => policy,
             Err(error) => {
                 debug!(%limit, %error, "the current policy was not received");

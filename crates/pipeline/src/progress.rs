@@ -20,7 +20,7 @@ use sluiced_telemetry::LogLimit;
 use sluiced_telemetry::health::{Health, PROGRESS};
 
 use super::job::Waiting;
-use super::policies::follow::Measures;
+use super::limit::measures::Measures;
 use super::route::Route;
 
 /// Two checks are at least this far apart.
@@ -79,8 +79,8 @@ impl Watched {
         self.looked = Some(now);
         measures.trips(scheduler.slow_trip());
         let bounds = |own: &WatchedRoute| own.route.rules.priority.bounds();
-        let sent = |own: &WatchedRoute| (bounds(own)[1], own.route.calls.totals().sent);
-        let sent: Vec<(u8, u64)> = self.routes.iter().map(sent).collect();
+        let calls = |own: &WatchedRoute| (bounds(own)[1], own.route.calls.totals().sent);
+        let sent: Vec<(u8, u64)> = self.routes.iter().map(calls).collect();
         for own in &mut self.routes {
             // Slots that these use are not available to this route.
             let before = |(priority, _): &&(u8, u64)| *priority >= bounds(own)[0];

@@ -18,7 +18,7 @@
 
 pub(crate) mod calls;
 mod fitness;
-mod gate;
+pub(crate) mod gate;
 pub(crate) mod holding;
 pub(crate) mod rules;
 pub(crate) mod sharing;
@@ -182,12 +182,12 @@ impl Route {
             meters,
             ..
         } = spec;
-        let gate = RouteGate::new(&name, rules.hours.as_ref(), spec.breaker, &meters);
-        let gate = Arc::new(gate);
+        let hours = rules.hours.as_ref();
+        let gate = Arc::new(RouteGate::new(&name, hours, spec.breaker, &meters));
         let calls = Arc::new(Calls::new(&gate, &meters));
         let sharing = Arc::new(Sharing::new(&name, &rules, &gate, &calls, &meters));
-        let fitness = Fitness::new(&name, Dying::new(rules.dying), &meters, &sharing);
-        let fitness = Arc::new(fitness);
+        let dying = Dying::new(rules.dying);
+        let fitness = Arc::new(Fitness::new(&name, dying, &meters, &sharing));
         let holding = Holding::new(&name, &rules, &meters, &subscription, &sharing);
         let tap = RouteTap {
             route: Arc::clone(&name),

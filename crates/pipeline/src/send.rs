@@ -7,23 +7,20 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tracing::{info, warn};
+use tracing::info;
 
 use sluiced_core::backoff::Backoff;
 use sluiced_core::leases::Slot;
-use sluiced_core::time::Mono;
-use sluiced_ports::downstream::{LeaveBy, NotSent, Undecodable};
+use sluiced_ports::downstream::{LeaveBy, NotSent};
 use sluiced_telemetry::LogLimit;
 
 use super::after_call::AnsweredCall;
+use super::again::{again, prepared};
 use super::handle::{PacerHandle, ToPacer};
 use super::job::{Job, Waiting};
 use super::permit::Permit;
 use super::route::calls::CallUnderWay;
-use super::verdict::back;
 
-/// A request with a body beyond this is made on another thread.
-const LARGE: usize = 64 * 1024;
 /// So many calls of one message in a row may miss their slots before others go before it.
 const TOO_LATE: u32 = 3;
 /// How long others go before such a message.
@@ -54,7 +51,7 @@ pub(super) async fn perform(
     let route = Arc::clone(&job.route);
     let journal = route.ends.journal();
     if let Some(journal) = journal {
-        journal.calling(&job);
+        journal.calling(job.called());
     }
     let sent = permit.during(call.send(leave_by)).await;
     match sent {
@@ -80,7 +77,7 @@ pub(super) async fn perform(
         Err(why) => {
             missed(slot, why, &pacer);
             if let Some(journal) = journal {
-                journal.uncalled(&job);
+                journal.uncalled(job.called());
             }
             // These futures are rare and large: in boxes they do not enlarge the future of every call.
             match why {
@@ -128,39 +125,4 @@ async fn too_late(mut job: Box<Job>, permit: Permit, pacer: &PacerHandle) {
         }
     }
     pacer.send(ToPacer::Back(Box::new(waiting)));
-}
-
-/// Back to the pacer, with a fresh request and what its call did not spend; not before `at`, if that is given.
-pub(super) async fn again(job: Box<Job>, unspent: Permit, pacer: &PacerHandle, at: Option<Mono>) {
-    if let Some(mut waiting) = prepared(job, pacer).await {
-        (waiting.permit, waiting.not_before) = (unspent, at);
-        pacer.send(ToPacer::Back(Box::new(waiting)));
-    }
-}
-
-/// Makes the request of a message again. The first time this worked; if it fails now, the message goes back to its
-/// queue.
-async fn prepared(job: Box<Job>, pacer: &PacerHandle) -> Option<Waiting> {
-    match prepare_aside(job).await? {
-        Ok(waiting) => Some(waiting),
-        Err(failed) => {
-            let (job, why) = failed;
-            warn!(route = %job.route.name, %why, "cannot be prepared again; given back");
-            let now = pacer.store_time(pacer.clock.now());
-            let verdict = back(&job.history, Duration::ZERO, now);
-            job.settle(verdict);
-            None
-        }
-    }
-}
-
-/// The request of a large message takes longer to make than a slot is wide: not on the thread that sends.
-/// `None`: that task ended, and its message went back to its queue.
-async fn prepare_aside(job: Box<Job>) -> Option<Result<Waiting, (Box<Job>, Undecodable)>> {
-    if job.delivery.message().body.len() <= LARGE {
-        return Some(job.prepare_again());
-    }
-    tokio::task::spawn_blocking(move || job.prepare_again())
-        .await
-        .ok()
 }

@@ -17,7 +17,7 @@ use sluiced_core::scheduler::Share;
 use sluiced_core::time::{StoreTime, micros};
 use sluiced_ports::downstream::Answer;
 use sluiced_ports::message::{HeaderValue, header};
-use sluiced_ports::queue::{HeaderPatch, Verdict};
+use sluiced_ports::queue::Verdict;
 use sluiced_telemetry::LogLimit;
 
 use super::history::{History, time_header};
@@ -125,13 +125,15 @@ pub(super) fn leaves_in_parts(
     history: &History,
     verdict: &Verdict,
 ) -> Option<Verdict> {
-    let Verdict::Later { delay, headers } = verdict else {
+    let Verdict::Later { delay, .. } = verdict else {
         return None;
     };
     if !history.tries.in_parts {
         return None;
     }
-    let written = value(headers, header::NOT_BEFORE).and_then(HeaderValue::as_int);
+    let written = verdict
+        .header(header::NOT_BEFORE)
+        .and_then(HeaderValue::as_int);
     let not_before = StoreTime::from_micros(written.map_or(0, |at| at.unsigned_abs()));
     let (spent, most) = (history.tries.spent(), route.rules.calls.max_attempts);
     if spent >= most {
@@ -181,10 +183,4 @@ pub(super) fn explain(verdict: &mut Verdict, denied: &DeniedHeaders<'_>) {
             (header::RESET_AFTER, length(reset)),
         ]);
     }
-}
-
-/// The value that a verdict writes into a header.
-pub(super) fn value<'a>(headers: &'a HeaderPatch, name: &str) -> Option<&'a HeaderValue> {
-    let found = headers.iter().find(|(known, _)| *known == name);
-    found.map(|(_, value)| value)
 }

@@ -71,6 +71,19 @@ impl Verdict {
             Self::Dead { .. } => "dead",
         }
     }
+
+    /// The value that it writes into the header of this name; `None`: it writes none.
+    #[must_use]
+    pub fn header(&self, name: &str) -> Option<&HeaderValue> {
+        let headers = match self {
+            Self::Later { headers, .. }
+            | Self::Parked { headers, .. }
+            | Self::Dead { headers, .. } => headers,
+            Self::Done | Self::Dropped | Self::GiveBack => return None,
+        };
+        let written = headers.iter().find(|(written, _)| *written == name);
+        written.map(|(_, value)| value)
+    }
 }
 
 /// A result: a message about the end of another one, published and confirmed before that one is settled.

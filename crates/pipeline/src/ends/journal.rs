@@ -17,6 +17,7 @@ use std::time::Duration;
 
 use tracing::{Level, enabled, info};
 
+use sluiced_core::rate::Cost;
 use sluiced_core::time::{StoreTime, micros};
 use sluiced_ports::downstream::{Answer, Facts, Judgement};
 use sluiced_ports::limits::{Charge, limit_key};
@@ -25,9 +26,7 @@ use sluiced_ports::queue::{Delivery, Verdict};
 use sluiced_template::{About, Template, Templates, WrongTemplate};
 
 use super::Leaving;
-use crate::figures::UnitsUsed;
-use crate::job::Job;
-use crate::verdict::value;
+use crate::history::History;
 
 /// The target of its lines, to filter them by.
 const TARGET: &str = "sluiced::journal";
@@ -76,8 +75,8 @@ impl Journal {
     ) -> Option<String> {
         let (templates, template) = self.id.as_ref()?;
         let context = templates.context_with(message, facts, Some(answer)).ok()?;
-        let id = templates.render(template, &context).ok()?;
-        let id: String = id.trim().chars().take(LONGEST_ID).collect();
+        let rendered = templates.render(template, &context).ok()?;
+        let id: String = rendered.trim().chars().take(LONGEST_ID).collect();
         (!id.is_empty()).then_some(id)
     }
 }
@@ -111,6 +110,24 @@ impl fmt::Display for Why<'_> {
     }
 }
 
+/// A message that is called, as far as a line shows it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CalledMessage<'a> {
+    pub(crate) message: &'a Message,
+    pub(crate) history: &'a History,
+    /// What its templates know of this call.
+    pub(crate) facts: Facts<'a>,
+    /// What it takes of its keyed limits.
+    pub(crate) charges: &'a [Charge],
+}
+
+/// What a call used of a limit.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct UnitsUsed<'a> {
+    pub(crate) limit: &'a str,
+    pub(crate) units: Cost,
+}
+
 /// A call that has ended.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CallLine<'a> {
@@ -123,21 +140,20 @@ pub(crate) struct CallLine<'a> {
 
 impl Journal {
     /// Logs that a call is about to be made, where that is wanted.
-    pub(crate) fn calling(&self, job: &Job) {
-        self.begun(job, "calling");
+    pub(crate) fn calling(&self, called: CalledMessage<'_>) {
+        self.begun(called, "calling");
     }
 
     /// Logs that a call was not made after all.
-    pub(crate) fn uncalled(&self, job: &Job) {
-        self.begun(job, "not called");
+    pub(crate) fn uncalled(&self, called: CalledMessage<'_>) {
+        self.begun(called, "not called");
     }
 
-    fn begun(&self, job: &Job, what: &'static str) {
+    fn begun(&self, called: CalledMessage<'_>, what: &'static str) {
         let Some(replica) = &self.before else {
             return;
         };
-        let message = job.delivery.message();
-        let facts = job.route.facts(&job.history);
+        let CalledMessage { message, facts, .. } = called;
         info!(
             target: TARGET,
             route = facts.route,
@@ -145,16 +161,15 @@ impl Journal {
             attempt = facts.attempt,
             redelivered = message.redelivered,
             replica,
-            keys = %Keys(job.charges()),
+            keys = %Keys(called.charges),
             "{what}"
         );
     }
 
     /// Logs a call for a message.
-    pub(crate) fn call(&self, job: &Job, line: CallLine<'_>) {
+    pub(crate) fn call(&self, called: CalledMessage<'_>, line: CallLine<'_>) {
         let (judgement, used) = (line.judgement, line.used);
-        let message = job.delivery.message();
-        let facts = job.route.facts(&job.history);
+        let CalledMessage { message, facts, .. } = called;
         let answer = judgement.answer.as_ref();
         let provider_id = answer.and_then(|answer| self.provider_id(message, facts, answer));
         let failure = judgement.reply.is_err().then(|| judgement.reply_label());
@@ -168,12 +183,12 @@ impl Journal {
             failure,
             maybe_delivered = judgement.maybe_delivered,
             ms = micros(line.length) / 1000,
-            age_ms = micros(line.sent.since(job.history.born(message))) / 1000,
+            age_ms = micros(line.sent.since(called.history.born(message))) / 1000,
             redelivered = message.redelivered,
             replica = self.before.as_deref(),
             provider_id,
             used = (!used.is_empty()).then(|| display(Units(used))),
-            keys = %Keys(job.charges()),
+            keys = %Keys(called.charges),
             "call"
         );
     }
@@ -182,12 +197,12 @@ impl Journal {
     pub(super) fn verdict(&self, route: &str, delivery: &Delivery, leaving: &Leaving<'_>) {
         let (message, verdict) = (delivery.message(), &leaving.verdict);
         let (reason, detail, wait) = match verdict {
-            Verdict::Dead { reason, headers } => {
-                let detail = value(headers, header::DETAIL);
+            Verdict::Dead { reason, .. } => {
+                let detail = verdict.header(header::DETAIL);
                 (Some(reason.label()), detail, None)
             }
-            Verdict::Later { headers, delay } => {
-                let set_aside = value(headers, header::SET_ASIDE);
+            Verdict::Later { delay, .. } => {
+                let set_aside = verdict.header(header::SET_ASIDE);
                 (None, set_aside, Some(micros(*delay) / 1000))
             }
             _ => (None, None, None),

@@ -199,7 +199,7 @@ impl Results {
         default: impl FnOnce() -> String,
     ) -> Option<(String, String, Option<String>)> {
         let rendered = self.rendered(&self.routing_key, context);
-        let key = rendered.and_then(|key| match key.len() {
+        let usable = rendered.and_then(|key| match key.len() {
             // A publisher may write any queue into reply_to.
             1..=MAX_KEY if (self.comes_back)(&key) => Err(Undecodable {
                 what: "routing_key".to_owned(),
@@ -212,7 +212,7 @@ impl Results {
                 why: format!("has {bytes} bytes; 1 to {MAX_KEY} are right"),
             }),
         });
-        let key = match key {
+        let key = match usable {
             Ok(key) => key,
             Err(why) => {
                 self.meters.result(NO_ROUTING_KEY);

@@ -3,11 +3,12 @@
 //! The downstream refuses calls, or says that its quota is nearly used up. The rows of a paced limit are frozen in the
 //! store; a route that nothing paces has a row there for this alone.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use tracing::{debug, info, warn};
 
-use super::{PacerHandle, ToPacer};
+use super::{PacerHandle, SharedSlots, ToPacer};
 use sluiced_core::pacing::Row;
 use sluiced_telemetry::LogLimit;
 
@@ -22,7 +23,7 @@ impl PacerHandle {
         self.send(ToPacer::Throttled { length, is_first });
         self.meters.freezes.increment(1);
         if let Some(more) = FROZEN.event(self.clock.now()) {
-            let of = if self.rows.is_some() {
+            let of = if self.is_paced() {
                 "the limit is frozen for every replica"
             } else {
                 "the route is frozen for every replica"
@@ -45,8 +46,10 @@ impl PacerHandle {
 
     /// Whether this is the name of the row that stands for a route that nothing paces.
     pub(crate) fn is_unpaced_row(&self, name: &str) -> bool {
-        let unpaced = self.unpaced.as_ref();
-        unpaced.is_some_and(|unpaced| *unpaced.row.name == *name)
+        match &self.slots {
+            SharedSlots::Rows(_) => false,
+            SharedSlots::AlwaysDue(freeze) => *freeze.row.name == *name,
+        }
     }
 
     /// Asks whether a route that nothing paces is frozen already.
@@ -57,10 +60,10 @@ impl PacerHandle {
     /// A freeze can only be made longer: so one without a length changes nothing, and its answer shows the freeze that
     /// is there.
     fn freeze_unpaced(&self, length: Duration) {
-        let Some(unpaced) = self.unpaced.clone() else {
+        let SharedSlots::AlwaysDue(unpaced) = &self.slots else {
             return;
         };
-        let pacer = self.clone();
+        let (unpaced, pacer) = (Arc::clone(unpaced), self.clone());
         tokio::spawn(async move {
             match unpaced.store.freeze(&unpaced.row, length).await {
                 Ok(freeze) => pacer.send(ToPacer::FrozenFor(freeze.until.since(freeze.now))),

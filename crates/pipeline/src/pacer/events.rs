@@ -9,10 +9,10 @@ use tracing::{debug, info, warn};
 use super::messages::Join;
 use super::{Pacer, Phase, Stopping};
 use crate::admit::AnsweredQuestion;
-use crate::ends::refused::{comes_too_late, others_take_all, refuse};
 use crate::handle::{PacerLeftover, ToPacer};
 use crate::job::Waiting;
-use crate::policies::CurrentPolicy;
+use crate::limit::CurrentPolicy;
+use crate::uncalled::refused::{comes_too_late, others_take_all, refuse};
 use sluiced_core::after_call::figures::ROUNDED;
 use sluiced_core::pacing::Row;
 use sluiced_core::schedule::{LeaseAnswer, Pace};
@@ -46,10 +46,10 @@ impl Pacer {
                 if answer.guarded {
                     self.tell_guarded(row);
                 }
-                let denied = self.scheduler.pacing().tally().denied;
+                let denied_before = self.scheduler.pacing().tally().denied;
                 self.scheduler.pacing_mut().answered(row, &answer, now);
-                let denied = self.scheduler.pacing().tally().denied > denied;
-                meters.asks(if denied { "denied" } else { "granted" });
+                let is_denied = self.scheduler.pacing().tally().denied > denied_before;
+                meters.asks(if is_denied { "denied" } else { "granted" });
                 self.handle.learned(&self.scheduler, now);
                 if self.scheduler.pacing().is_outdated() {
                     self.outdated.notify_one();
@@ -176,10 +176,10 @@ impl Pacer {
     /// the same: the store is asked again only if the known freeze ends earlier, by more than the rounding of
     /// a reset.
     fn spent(&mut self, left: u64, length: Duration, now: Mono) {
-        let known = self.scheduler.availability(Needs::Slot, now).shut();
-        let known = known.map(|(end, _)| end);
+        let shut = self.scheduler.availability(Needs::Slot, now).shut();
+        let known_end = shut.map(|(end, _)| end);
         self.scheduler.pacing_mut().frozen_for(length, now);
-        if known.is_none_or(|end| now + length > end + ROUNDED) {
+        if known_end.is_none_or(|end| now + length > end + ROUNDED) {
             self.handle.freeze_for_quota(length, left);
         }
     }

@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use super::messages::Join;
 use super::{Pacer, ROUND};
-use crate::ends::overdue;
 use crate::job::Waiting;
 use crate::route::Route;
 use crate::route::tap::TapChange;
+use crate::uncalled::overdue;
 use sluiced_core::gate::{Gate, GateChange, Sends};
 use sluiced_core::time::{Mono, StoreTime};
 use sluiced_telemetry::waits::WaitsFor;
@@ -21,22 +21,26 @@ impl Pacer {
     /// Asks for the state of the breakers: at the start, another replica may have found a downstream away.
     pub(super) fn look_at_breakers(&self) {
         for route in self.routes.iter() {
-            route.gate.look_at_breaker(&self.handle);
+            self.handle.look_at_breaker(&route.gate);
         }
     }
 
     /// Another replica has opened or closed the breaker of a route.
     pub(super) fn breaker_changed(&self, name: &str) {
         for route in self.routes.iter().filter(|route| *route.name == *name) {
-            route.gate.look_at_breaker(&self.handle);
+            self.handle.look_at_breaker(&route.gate);
         }
     }
 
     /// Opens and closes the gates that are due. Cheap if none is.
     pub(super) fn review_gates(&mut self, now: Mono) {
         for route in Arc::clone(&self.routes).iter() {
-            let change = route.gate.review(|| route.load(), &self.handle, now);
-            if let Some(change) = change {
+            let store_now = self.handle.known_store_time(now);
+            let review = route.gate.review(|| route.load(), store_now, now);
+            if let Some(report) = review.report {
+                self.handle.report_breaker(&route.gate, report);
+            }
+            if let Some(change) = review.change {
                 self.gate_changed(route, change, now);
             }
         }
@@ -113,9 +117,10 @@ impl Pacer {
     /// Opens and closes the taps, and sends away what is denied. Returns when to look again.
     pub(super) fn review_taps(&mut self, now: Mono) -> Mono {
         let (mut next, mut moving) = (now + ROUND, Vec::new());
+        let store_now = self.handle.known_store_time(now);
         for route in self.routes.iter() {
             let availability = self.scheduler.availability(route.counting.needs(), now);
-            let TapChange { turn, moves } = route.tap.turn(availability, &self.handle, now);
+            let TapChange { turn, moves } = route.tap.turn(availability, store_now, now);
             if moves {
                 moving.push(Arc::clone(route));
             } else if let Some(wait) = turn.denied {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::{Pacer, Phase, ROUND};
-use crate::ends::overdue;
+use crate::uncalled::overdue;
 use sluiced_core::leases::{LeaseTally, WaitReason};
 use sluiced_core::scheduler::Needs;
 use sluiced_core::time::{Mono, Now};

@@ -93,8 +93,8 @@ impl Corrections {
                 let name = (Arc::clone(&correction.limit.name), correction.key);
                 // What no longer counts says nothing. Otherwise fewer units count, and the later end, as in the store
                 // (`core::limits::cell`).
-                let known = self.left.get(&name);
-                let known = known.filter(|known| known.length > now.since(known.at));
+                let lasts = |known: &&Left| known.length > now.since(known.at);
+                let known = self.left.get(&name).filter(lasts);
                 if known.is_none_or(|known| units <= known.units) {
                     let rest = known.map(|known| known.length.saturating_sub(now.since(known.at)));
                     let left = Left {

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use tracing::{debug, info};
 
-use super::CurrentPolicy;
-use super::limit_facts::{Adapts, Change};
+use crate::limit::CurrentPolicy;
+use crate::limit::facts::{Adapts, Change};
 use sluiced_core::adaptive::{Adaptive, AdaptiveRule};
 use sluiced_core::time::Mono;
 use sluiced_ports::policies::PolicyOf;

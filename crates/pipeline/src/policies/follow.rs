@@ -13,58 +13,22 @@
 //! A replica uses no policy whose headroom keeps less than its way needs: it raises the headroom first
 //! ([`Following::first`]). Without a policy it makes no calls, so the first one is not too early either.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tracing::warn;
 
-use super::CurrentPolicy;
-use super::limit_facts::{Change, LimitFacts};
 use crate::handle::PacerHandle;
+use crate::limit::CurrentPolicy;
+use crate::limit::facts::{Change, LimitFacts};
 use crate::route::Route;
 use sluiced_core::distance::{millis, permit_needs};
-use sluiced_core::headroom::{
-    AutoHeadroom, Bounds, Lateness, Measured, Spread, is_refused, unseen,
-};
+use sluiced_core::headroom::{AutoHeadroom, Bounds, Measured, Spread, unseen};
 use sluiced_core::time::Mono;
 use sluiced_ports::clock::Clock;
-use sluiced_ports::lock;
 
 /// How often the measurements are looked at.
 pub(super) const LOOK: Duration = Duration::from_secs(1);
-
-/// What a pacer measured.
-#[derive(Debug, Default)]
-pub(crate) struct Measures {
-    lateness: Mutex<Lateness>,
-    /// A slow round trip to the store of the keyed limits.
-    slow_trip: Mutex<Duration>,
-    /// When the downstream refused a call last, though the limit was kept.
-    refused: Mutex<Option<Mono>>,
-}
-
-impl Measures {
-    /// A call left so late after its slot, or did not leave because it was too late.
-    pub(crate) fn late(&self, late: Duration, now: Mono) {
-        lock(&self.lateness).record(late, now);
-    }
-
-    /// The downstream refuses, though the limit was kept. Returns whether that is new.
-    pub(crate) fn refused(&self, now: Mono) -> bool {
-        let was = self.was_refused(now);
-        *lock(&self.refused) = Some(now);
-        !was
-    }
-
-    fn was_refused(&self, now: Mono) -> bool {
-        is_refused(*lock(&self.refused), now)
-    }
-
-    /// The store of the keyed limits is so far away.
-    pub(crate) fn trips(&self, slow: Duration) {
-        *lock(&self.slow_trip) = slow;
-    }
-}
 
 /// The headroom of one limit.
 pub(super) struct Following {
@@ -166,9 +130,9 @@ impl Seen {
         let (is_paced, window) = (facts.is_paced, facts.window);
         let late = |pacer: &PacerHandle| {
             if is_paced {
-                return lock(&pacer.measures.lateness).worth(window, now);
+                return pacer.measures.lateness(window, now);
             }
-            let trip = *lock(&pacer.measures.slow_trip);
+            let trip = pacer.measures.slow_trip();
             // Half as much again: a permit that runs out costs another question.
             (!trip.is_zero()).then(|| permit_needs(trip) * 3 / 2)
         };

@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use tracing::{debug, error, info, warn};
 
+use super::PolicySpec;
 use super::follow::{Following, LOOK, Update};
-use super::limit_facts::{FileLimit, InForce};
-use super::{CurrentPolicy, PolicySpec};
+use crate::limit::CurrentPolicy;
+use crate::limit::facts::{FileLimit, InForce};
 use crate::meters::PolicyMeters;
 use sluiced_core::policy::{LimitPolicy, Origin, as_written};
 use sluiced_ports::clock::Clock;

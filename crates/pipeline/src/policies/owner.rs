@@ -120,8 +120,8 @@ impl Owner {
 
     /// What is claimed, once the fleet has a name.
     async fn claim(&mut self) -> Option<NameClaim> {
-        let fleet = self.fleet.wait_for(Option::is_some).await;
-        let fleet = fleet.ok()?.as_deref()?.to_vec();
+        let known = self.fleet.wait_for(Option::is_some).await;
+        let fleet = known.ok()?.as_deref()?.to_vec();
         let names = self.names.iter().cloned().collect();
         Some(NameClaim {
             form: FORM,

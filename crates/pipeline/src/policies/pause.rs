@@ -60,9 +60,9 @@ pub(crate) async fn follow(
                     route.gate.with(|gate| gate.pause(until));
                     pacer.send(ToPacer::GateChanged);
                 }
-                let wait = show(&route, &pacer, &policy, &waits);
+                let lasts = show(&route, &pacer, &policy, &waits);
                 known = Some(policy);
-                wait.min(AGAIN - SPREAD + jitter.of(SPREAD))
+                lasts.min(AGAIN - SPREAD + jitter.of(SPREAD))
             }
             Err(error) => {
                 debug!(route = %route.name, %error, "it is not known whether the route is paused");

@@ -1,8 +1,10 @@
-use super::limit_facts::InForce;
 use super::*;
+use crate::limit::facts::{InForce, LimitFacts};
 use sluiced_core::headroom::Headroom;
+use sluiced_core::policy::LimitPolicy;
 use sluiced_core::policy::Origin;
 use sluiced_core::policy::Pause;
+use sluiced_core::time::StoreTime;
 use sluiced_ports::clock::Clock;
 use sluiced_store::memory::MemoryStore;
 use sluiced_telemetry::recent;

@@ -1,5 +1,5 @@
 //! The gate of a route at run time: what calls, the store and limits report to it, and what operators read
-//! about it. `core::gate` decides what follows from that; `pacer/gates.rs` carries it out.
+//! about it. `core::gate` decides what follows from that; `pacer/gates.rs` and `handle/breakers.rs` carry it out.
 
 use std::sync::{Arc, Mutex};
 
@@ -10,13 +10,13 @@ use sluiced_core::after_call::AfterCall;
 use sluiced_core::breaker::{AwayFor, BreakerReport, BreakerRule, BreakerStatus};
 use sluiced_core::gate::{DownstreamState, Gate, GateChange, NO_END, Sends};
 use sluiced_core::hours::{OpeningHours, Stretch};
-use sluiced_core::time::Mono;
+use sluiced_core::time::{Mono, StoreTime};
 use sluiced_core::zone::Zone;
+use sluiced_ports::clock::Clock;
 use sluiced_ports::connect::Link;
 use sluiced_ports::lock;
 use sluiced_ports::store::{Store, StoreError};
 
-use crate::handle::{PacerHandle, ToPacer};
 use crate::meters::RouteMeters;
 
 /// A route's gate.
@@ -53,6 +53,13 @@ pub(crate) struct Load {
     pub(super) waiting: u64,
     /// Calls that have not ended.
     pub(super) under_way: u64,
+}
+
+/// What follows from a review of the gate.
+pub(crate) struct GateReview {
+    /// What to tell or ask the store about the breaker: a probe is due.
+    pub(crate) report: Option<BreakerReport>,
+    pub(crate) change: Option<GateChange>,
 }
 
 impl RouteGate {
@@ -96,69 +103,52 @@ impl RouteGate {
         act(&mut lock(&self.gate))
     }
 
-    /// A call ended, and this follows for the breaker and the gate. `detail`: what was answered.
-    pub(crate) fn call_ended(
-        self: &Arc<Self>,
-        follows: &AfterCall,
-        detail: &str,
-        pacer: &PacerHandle,
-    ) {
+    /// Whether it has a breaker.
+    pub(crate) const fn has_breaker(&self) -> bool {
+        self.breaker.is_some()
+    }
+
+    /// Shows what follows from a call for the downstream. `detail`: what was answered.
+    pub(crate) fn show_call(&self, follows: &AfterCall, detail: &str) {
         if let Some(breaker) = &self.breaker {
             if follows.is_reason {
                 breaker.explain(follows.downstream.rejections, detail);
             }
-            if let Some(report) = follows.report {
-                self.report(report, pacer);
-            }
             self.show_away(breaker, follows.downstream, None);
         }
-        if follows.gate_may_change {
-            pacer.send(ToPacer::GateChanged);
-        }
     }
 
-    /// Asks for the state of the breaker: another replica may have found the downstream away, or back.
-    pub(crate) fn look_at_breaker(self: &Arc<Self>, pacer: &PacerHandle) {
-        self.report(BreakerReport::Look, pacer);
-    }
-
-    /// Decides what the route sends now, and asks the store for a probe if one is due. `load` is measured while no call
-    /// can end: a call that ends later has the gate reviewed again.
+    /// Decides what the route sends now. `load` is measured while no call can end: a call that ends later has the gate
+    /// reviewed again. `store_now`: `None` until the store's time is known.
     pub(crate) fn review(
-        self: &Arc<Self>,
+        &self,
         load: impl FnOnce() -> Load,
-        pacer: &PacerHandle,
+        store_now: Option<StoreTime>,
         now: Mono,
-    ) -> Option<GateChange> {
-        let store_now = pacer.known_store_time(now);
-        let (report, change) = self.with(|gate| {
+    ) -> GateReview {
+        let review = self.with(|gate| {
             let load = load();
-            let report = gate.ask(load.waiting, now);
-            (report, gate.review(store_now, load.under_way, now))
+            GateReview {
+                report: gate.ask(load.waiting, now),
+                change: gate.review(store_now, load.under_way, now),
+            }
         });
-        if let Some(report) = report {
-            self.report(report, pacer);
-        }
-        if let Some(hours) = change.and_then(|change| change.hours) {
+        if let Some(hours) = review.change.and_then(|change| change.hours) {
             self.log_hours(hours);
         }
-        change
+        review
     }
 
-    /// Reports to the store, with the reason if the call failed, or asks it. The answer changes the gate.
-    fn report(self: &Arc<Self>, report: BreakerReport, pacer: &PacerHandle) {
-        let (gate, pacer) = (Arc::clone(self), pacer.clone());
-        tokio::spawn(async move {
-            let Some(breaker) = &gate.breaker else {
-                return;
-            };
-            let known = gate.with(|gate| gate.breaker_version());
-            let why = Arc::clone(&lock(&breaker.shown).own_why);
-            let store = &breaker.store;
-            let asking = store.report_breaker(&gate.route, report, &why, known, &breaker.rule);
-            gate.answered(breaker, asking.await, pacer.clock.now());
-            pacer.send(ToPacer::GateChanged);
-        });
+    /// Reports to the store, with the reason if a call failed, or asks it. Its answer changes the gate.
+    pub(crate) async fn report(&self, report: BreakerReport, clock: Clock) {
+        let Some(breaker) = &self.breaker else {
+            return;
+        };
+        let known = self.with(|gate| gate.breaker_version());
+        let why = Arc::clone(&lock(&breaker.shown).own_why);
+        let store = &breaker.store;
+        let asking = store.report_breaker(&self.route, report, &why, known, &breaker.rule);
+        self.answered(breaker, asking.await, clock.now());
     }
 
     fn answered(
@@ -244,8 +234,8 @@ impl SharedBreaker {
             // Only an answer of the store opens it for all.
             (Some(AwayFor::All), None) => return None,
             (Some(AwayFor::ThisReplica), _) => {
-                let why = &shown.own_why;
-                format!("only this replica, calls of others succeed: {why}").into()
+                let own_why = &shown.own_why;
+                format!("only this replica, calls of others succeed: {own_why}").into()
             }
             (None, _) => Arc::default(),
         };

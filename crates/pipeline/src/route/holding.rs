@@ -21,9 +21,8 @@ use sluiced_ports::lock;
 use sluiced_ports::queue::Subscription;
 use sluiced_telemetry::LogLimit;
 
-use super::rules::{RouteRules, Tenants};
+use super::rules::{RouteRules, Tenants, tenant_number};
 use super::sharing::Sharing;
-use crate::decode::tenant_number;
 use crate::meters::RouteMeters;
 
 /// A backlog that is too old is logged again after this.
@@ -110,7 +109,7 @@ impl Holding {
     /// Measures the age of the oldest message, and warns while that is more than the route allows. While the route was
     /// closed no message was late: its age counts from the opening, if it was published before.
     pub(crate) fn watch_age(&self, now: Now) {
-        let oldest = lock(&self.ages).oldest(self.meters.ready() > 0, now.store);
+        let oldest_born = lock(&self.ages).oldest(self.meters.ready() > 0, now.store);
         let opened = self
             .hours
             .as_ref()
@@ -118,8 +117,8 @@ impl Holding {
                 true => hours.opened(now.store).unwrap_or_default(),
                 false => now.store,
             });
-        let oldest = oldest.map(|born| opened.map_or(born, |opened| born.max(opened)));
-        let age = oldest.map_or(Duration::ZERO, |born| now.store.since(born));
+        let waits_since = oldest_born.map(|born| opened.map_or(born, |opened| born.max(opened)));
+        let age = waits_since.map_or(Duration::ZERO, |since| now.store.since(since));
         self.meters.oldest.set(age.as_secs_f64());
         let Some(most) = self.max_delay else {
             return;

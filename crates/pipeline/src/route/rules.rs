@@ -7,6 +7,7 @@ use std::time::Duration;
 use sluiced_core::after_call::CallRules;
 use sluiced_core::gate::{TapRule, WhenDenied};
 use sluiced_core::hours::OpeningHours;
+use sluiced_ports::limits::LimitKey;
 
 /// The rules of a route.
 #[derive(Clone, Debug)]
@@ -89,6 +90,13 @@ pub struct Tenants {
     pub weights: BTreeMap<String, NonZeroU16>,
     /// How many messages may stand parked.
     pub parked: u32,
+}
+
+/// A tenant's number, the same on every replica whatever it was built with.
+pub(crate) fn tenant_number(key: LimitKey) -> u64 {
+    let digest = u128::from_be_bytes(*key.digest());
+    // The first half of it is as good as the whole.
+    (digest >> 64) as u64
 }
 
 /// What becomes of a message that cannot be sent.

@@ -10,13 +10,12 @@ use sluiced_core::gate::{Gate, Shut, Tap, TapDecision, TapRule};
 use sluiced_core::leases::{Availability, WaitReason};
 use sluiced_core::policy::UNTIL_RESUMED;
 use sluiced_core::rate::Span;
-use sluiced_core::time::Mono;
+use sluiced_core::time::{Mono, StoreTime};
 use sluiced_ports::queue::Subscription;
 
 use super::fitness::Fitness;
 use super::gate::RouteGate;
 use super::sharing::Sharing;
-use crate::handle::PacerHandle;
 use crate::meters::RouteMeters;
 
 /// The tap of a route.
@@ -39,11 +38,12 @@ pub(crate) struct TapChange {
 }
 
 impl RouteTap {
-    /// Opens or closes it, as the gate and this availability require.
+    /// Opens or closes it, as the gate and this availability require. `store_now`: `None` until the store's time is
+    /// known.
     pub(crate) fn turn(
         &self,
         availability: Availability,
-        pacer: &PacerHandle,
+        store_now: Option<StoreTime>,
         now: Mono,
     ) -> TapChange {
         let turn = self
@@ -54,7 +54,7 @@ impl RouteTap {
         }
         self.show(turn, availability, now);
         // Another route sends what comes. Before the time of the store is known, nothing can be decoded for it.
-        let moves = self.sharing.moves_on(now) && pacer.known_store_time(now).is_some();
+        let moves = self.sharing.moves_on(now) && store_now.is_some();
         let tap = if moves { Tap::Open } else { turn.is };
         self.subscription.set_tap(tap);
         // Without the broker or the queue nothing is consumed, whatever is wanted.

@@ -1,38 +1,17 @@
-//! Measures the way to the downstream of each route, and warns where a limit allows too little for it.
-//!
-//! A task makes a handshake now and then (`ports::downstream`), several in a row at the start, and puts the
-//! results into the metrics (`core::headroom`). If the way varies by more than the headroom allows for, and
-//! that lasts, it warns. A headroom that follows the way waits for the first of them ([`RouteWay::first`]).
+//! What is known of the way to the downstream of a route: by handshakes (`handshakes`), by the answers to calls, or by
+//! what the downstream itself knows. A headroom that follows the way waits for the first handshakes
+//! ([`RouteWay::first`]).
 
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::sync::watch;
-use tokio::time::{sleep, timeout};
-use tracing::{info, warn};
+use tokio::time::timeout;
 
-use sluiced_core::headroom::{LatencySamples, Spread, TooThin};
+use sluiced_core::headroom::{LatencySamples, Spread};
 use sluiced_core::time::Mono;
-use sluiced_ports::limits::KeyedLimit;
 use sluiced_ports::lock;
-use sluiced_telemetry::{LogLimit, Suppressed};
-
-use super::Route;
-use crate::handle::PacerHandle;
-
-/// So many handshakes are made in a row at the start, this far apart.
-const FIRST: usize = 8;
-const FIRST_APART: Duration = Duration::from_millis(20);
-/// How far apart handshakes are after that.
-const APART: Duration = Duration::from_secs(5);
-/// How far apart they are where a headroom follows them.
-const APART_FOLLOWED: Duration = Duration::from_secs(1);
-/// A handshake that takes longer is given up.
-const BOUND: Duration = Duration::from_secs(2);
-/// A warning is logged when the way has varied by too much for so long, and again after the second.
-const LASTS: Duration = Duration::from_secs(30);
-const AGAIN: Duration = Duration::from_secs(600);
 
 /// Calls do not wait longer than this for the first handshakes: a downstream that does not answer these does not answer
 /// calls either.
@@ -82,9 +61,30 @@ impl RouteWay {
         lock(&self.answers).seen.spread(now)
     }
 
+    /// A handshake took so long.
+    pub(crate) fn note_handshake(&self, took: Duration, now: Mono) {
+        lock(&self.seen).record(took, now);
+    }
+
+    /// The downstream itself knows how the way varies: handshakes are not needed.
+    pub(crate) fn note_known(&self, spread: Spread) {
+        *lock(&self.known) = Some(spread);
+        self.note_first();
+    }
+
+    /// The first handshakes were made, or could not be made.
+    pub(crate) fn note_first(&self) {
+        self.has_first.send_replace(true);
+    }
+
     /// A headroom follows it from now on.
     pub(crate) fn begin_following(&self) {
         self.is_followed.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether a headroom follows it.
+    pub(crate) fn is_followed(&self) -> bool {
+        self.is_followed.load(Ordering::Relaxed)
     }
 
     /// Waits for the first handshakes.
@@ -98,113 +98,6 @@ impl RouteWay {
         let known = *lock(&self.known);
         known.or_else(|| lock(&self.seen).spread(now))
     }
-}
-
-/// Measures for as long as it is polled.
-pub(crate) async fn measure(route: Arc<Route>, pacer: PacerHandle) {
-    let mut alarm = WayWarning::new();
-    let (mut tried, mut made) = (0, 0);
-    loop {
-        if let Some(known) = route.downstream.known_way() {
-            *lock(&route.way.known) = Some(known);
-            route.way.has_first.send_replace(true);
-            alarm.look(&route, &pacer, Some(known));
-            sleep(APART_FOLLOWED).await;
-            continue;
-        }
-        let handshake = route.downstream.handshake(BOUND).await;
-        tried += 1;
-        if let Some(shake) = &handshake {
-            made += 1;
-            lock(&route.way.seen).record(shake.took, pacer.clock.now());
-        }
-        let seen = route.way.spread(pacer.clock.now());
-        alarm.look(&route, &pacer, seen);
-        let is_local = handshake.is_some_and(|shake| shake.is_local);
-        if is_local || tried >= FIRST {
-            route.way.has_first.send_replace(true);
-        }
-        // Of a downstream that was away, too, the first ones follow each other.
-        let in_a_row = made < FIRST && (handshake.is_some() || tried < FIRST);
-        sleep(if in_a_row {
-            FIRST_APART
-        } else if route.way.is_followed.load(Ordering::Relaxed) {
-            APART_FOLLOWED
-        } else {
-            APART
-        })
-        .await;
-    }
-}
-
-/// Decides when to warn that a limit allows too little.
-struct WayWarning {
-    since: Option<Mono>,
-    said: LogLimit,
-    is_on: bool,
-}
-
-impl WayWarning {
-    const fn new() -> Self {
-        Self {
-            since: None,
-            said: LogLimit::new(AGAIN),
-            is_on: false,
-        }
-    }
-
-    fn look(&mut self, route: &Route, pacer: &PacerHandle, seen: Option<Spread>) {
-        let Some((limit, kept)) = kept(route, pacer) else {
-            return;
-        };
-        let meters = &route.meters;
-        meters.way_kept.set(kept.as_secs_f64());
-        let Some(seen) = seen else {
-            return;
-        };
-        meters.way.set(seen.median.as_secs_f64());
-        meters.way_spread.set(seen.spread.as_secs_f64());
-        let thin = seen.spread > kept;
-        if let Some(more) = self.due(thin, pacer.clock.now()) {
-            let limit = &*limit;
-            let thin = TooThin { limit, kept, seen };
-            warn!(route = %route.name, "{thin}{more}");
-        } else if !thin && std::mem::take(&mut self.is_on) {
-            info!(route = %route.name, "the headroom keeps enough for the way to the downstream again");
-        }
-    }
-
-    /// Whether to warn now, if the limit allows too little.
-    fn due(&mut self, is_thin: bool, now: Mono) -> Option<Suppressed> {
-        let since = *self.since.get_or_insert(now);
-        if !is_thin {
-            self.since = None;
-            return None;
-        }
-        if now.since(since) < LASTS {
-            return None;
-        }
-        let said = self.said.event(now);
-        self.is_on |= said.is_some();
-        said
-    }
-}
-
-/// The limit of the route that allows the least for the way, and how much that is. Calls under way are
-/// counted for as long as they last, so their limit does not count here.
-fn kept(route: &Route, pacer: &PacerHandle) -> Option<(Arc<str>, Duration)> {
-    let paced = pacer.rows().map(|rows| {
-        let main = rows.main;
-        (Arc::clone(&main.of), main.pace.kept_for_the_way())
-    });
-    let all = route.counting.keyed();
-    let keyed = all.filter(|limit| !limit.counts_calls());
-    let way =
-        |limit: &Arc<KeyedLimit>| (Arc::clone(&limit.name), limit.policy().rule.headroom().way);
-    paced
-        .into_iter()
-        .chain(keyed.map(way))
-        .min_by_key(|(_, way)| *way)
 }
 
 #[cfg(test)]
@@ -225,17 +118,5 @@ mod tests {
         let seen = seen.map(|seen| (seen.median, seen.spread, seen.of_few));
         let expected = (Duration::from_millis(40), Duration::ZERO, false);
         assert_eq!(seen, Some(expected));
-    }
-
-    #[test]
-    fn it_is_said_once_it_lasts_and_seldom_after_that() {
-        let at = |seconds: u64| Mono::from_micros(seconds * 1_000_000);
-        let mut alarm = WayWarning::new();
-        let mut said = |thin, seconds| alarm.due(thin, at(seconds)).is_some();
-        assert!(!said(true, 100) && !said(true, 129) && said(true, 130));
-        assert!(!said(true, 135) && !said(true, 729) && said(true, 730));
-        // It was over in between.
-        assert!(!said(false, 2_000) && !said(true, 2_005) && !said(true, 2_034));
-        assert!(said(true, 2_035));
     }
 }

@@ -8,7 +8,6 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 
 use super::{End, Results};
-use crate::verdict::value;
 use sluiced_ports::downstream::Answer;
 use sluiced_ports::message::{HeaderValue, header};
 use sluiced_ports::queue::Verdict;
@@ -18,13 +17,10 @@ impl Results {
     pub(super) fn default_body(&self, route: &str, verdict: &str, end: &End<'_>) -> String {
         let mut reason = end.is_repeat().then_some("repeat");
         let mut detail = None;
-        if let Verdict::Dead {
-            reason: why,
-            headers,
-        } = end.verdict
-        {
+        if let Verdict::Dead { reason: why, .. } = end.verdict {
             reason = Some(why.label());
-            detail = value(headers, header::DETAIL).and_then(HeaderValue::as_text);
+            let written = end.verdict.header(header::DETAIL);
+            detail = written.and_then(HeaderValue::as_text);
         }
         let body = Body {
             message_id: end.message.id(),

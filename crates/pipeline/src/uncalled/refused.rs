@@ -19,7 +19,7 @@ use sluiced_core::time::Mono;
 use sluiced_ports::message::{HeaderValue, header};
 use sluiced_ports::queue::Verdict;
 
-use super::journal::Why;
+use crate::ends::journal::Why;
 use crate::handle::PacerHandle;
 use crate::job::Waiting;
 use crate::route::rules::OnDenied;
@@ -64,11 +64,11 @@ pub(crate) fn comes_too_late(
         Availability::Open | Availability::OutOfReach(_) => None,
     };
     let sends = route.gate.sends();
-    let shut = match sends {
+    let why_shut = match sends {
         Sends::Nothing(_, why) => Reason::Route(why),
         Sends::All(_) | Sends::Granted { .. } => Reason::Route(Shut::Limit),
     };
-    let shut = sends.held_until().map(|at| (at, shut));
+    let shut = sends.held_until().map(|at| (at, why_shut));
     let latest = paced.into_iter().chain(shut).max_by_key(|(at, _)| *at);
     let (at, why) = latest.filter(|(at, _)| *at > now && *at >= end)?;
     Some(NoTurn { at, why })

@@ -11,8 +11,8 @@ use sluiced_core::rate::Span;
 use sluiced_core::scheduler::{Queued as _, Scheduler};
 use sluiced_core::time::Mono;
 
-use super::journal::Why;
 use super::refused::{comes_too_late, refuse};
+use crate::ends::journal::Why;
 use crate::handle::PacerHandle;
 use crate::job::{Job, Waiting};
 use crate::route::Route;
@@ -78,13 +78,13 @@ pub(crate) fn sweep(
             refuse(waiting, late, pacer, now);
         }
     }
-    let is_old = |waiting: &Waiting| waiting.deadline().is_some_and(|end| end <= now);
-    let out =
-        scheduler.extract(|waiting| waiting.is_stale() || is_old(waiting) || overdue(&waiting.job));
+    let past_deadline = |waiting: &Waiting| waiting.deadline().is_some_and(|end| end <= now);
+    let out = scheduler
+        .extract(|waiting| waiting.is_stale() || past_deadline(waiting) || overdue(&waiting.job));
     let (mut given_back, mut overnights) = (0, 0);
     let store_now = pacer.store_time(now);
     for waiting in out.into_iter().filter(|waiting| !waiting.is_stale()) {
-        let is_old = is_old(&waiting);
+        let is_old = past_deadline(&waiting);
         let Waiting {
             job, not_before, ..
         } = waiting;

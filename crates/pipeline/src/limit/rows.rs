@@ -10,7 +10,7 @@ use sluiced_core::rate::Rate;
 use sluiced_core::schedule::Pace;
 use sluiced_ports::store::{PacedRow, Store};
 
-use crate::policies::CurrentPolicy;
+use super::CurrentPolicy;
 
 /// The rows of slots of a paced limit.
 #[derive(Clone, Debug)]
@@ -26,6 +26,25 @@ pub struct PacedRows {
 pub struct FreezeRow {
     pub row: PacedRow,
     pub store: Arc<dyn Store>,
+}
+
+/// Where the slots of a pacer come from.
+#[derive(Clone, Debug)]
+pub enum SlotSource {
+    /// From the rows of a paced limit.
+    Rows(PacedRows),
+    /// Nothing paces its routes: slots are always due. Only a freeze is kept in the store.
+    AlwaysDue(FreezeRow),
+}
+
+impl SlotSource {
+    /// The rows of the paced limit, if there is one.
+    pub(crate) const fn rows(&self) -> Option<&PacedRows> {
+        match self {
+            Self::Rows(rows) => Some(rows),
+            Self::AlwaysDue(_) => None,
+        }
+    }
 }
 
 impl FreezeRow {

@@ -1,0 +1,51 @@
+//! A message is called again: its request is made once more, and it goes back to its pacer.
+
+use std::time::Duration;
+
+use tracing::warn;
+
+use sluiced_core::time::Mono;
+use sluiced_ports::downstream::Undecodable;
+
+use super::handle::{PacerHandle, ToPacer};
+use super::job::{Job, Waiting};
+use super::permit::Permit;
+use super::verdict::back;
+
+/// A request with a body beyond this is made on another thread.
+const LARGE: usize = 64 * 1024;
+
+/// Back to the pacer, with a fresh request and what its call did not spend; not before `at`, if that is given.
+pub(super) async fn again(job: Box<Job>, unspent: Permit, pacer: &PacerHandle, at: Option<Mono>) {
+    if let Some(mut waiting) = prepared(job, pacer).await {
+        (waiting.permit, waiting.not_before) = (unspent, at);
+        pacer.send(ToPacer::Back(Box::new(waiting)));
+    }
+}
+
+/// Makes the request of a message again. The first time this worked; if it fails now, the message goes back to its
+/// queue.
+pub(super) async fn prepared(job: Box<Job>, pacer: &PacerHandle) -> Option<Waiting> {
+    match prepare_aside(job).await? {
+        Ok(waiting) => Some(waiting),
+        Err(failed) => {
+            let (job, why) = failed;
+            warn!(route = %job.route.name, %why, "cannot be prepared again; given back");
+            let now = pacer.store_time(pacer.clock.now());
+            let verdict = back(&job.history, Duration::ZERO, now);
+            job.settle(verdict);
+            None
+        }
+    }
+}
+
+/// The request of a large message takes longer to make than a slot is wide: not on the thread that sends.
+/// `None`: that task ended, and its message went back to its queue.
+async fn prepare_aside(job: Box<Job>) -> Option<Result<Waiting, (Box<Job>, Undecodable)>> {
+    if job.delivery.message().body.len() <= LARGE {
+        return Some(job.prepare_again());
+    }
+    tokio::task::spawn_blocking(move || job.prepare_again())
+        .await
+        .ok()
+}
