@@ -40,7 +40,7 @@ use sluiced_core::time::{StoreTime, micros};
 use sluiced_settings::text::Length;
 use sluiced_settings::types::{Limit, OnDenied, Route, Settings};
 use sluiced_settings::{Loaded, Needs};
-use sluiced_simulation::plan::{self as simulation, Keyed, LongWait, Plan};
+use sluiced_simulation::plan::{self as simulation, KeyedRule, LongWait, Plan};
 
 /// The default begin of a plan: a Monday.
 const MONDAY: &str = "2026-01-05T00:00";
@@ -312,7 +312,7 @@ fn begins(args: &PlanArgs, planned: &Planned) -> bool {
 
 fn route_of(planned: &Planned, route: &Route) -> simulation::SimulatedRoute {
     let keyed = planned.limits.iter().filter_map(|limit| {
-        Some(Keyed {
+        Some(KeyedRule {
             rule: limit.rule.clone()?,
             for_all: limit.limit.key().is_none(),
         })

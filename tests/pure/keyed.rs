@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use sluiced_simulation::Coverage;
 use sluiced_simulation::limits::{Broken, KeyedLimit, LimitKind};
-use sluiced_simulation::scenario::{Fault, Kept, Scenario};
+use sluiced_simulation::scenario::{Fault, Scenario, StateLeft};
 use sluiced_simulation::{FleetOutcome, run};
 
 use super::soak::longer;
@@ -97,9 +97,9 @@ fn every_kind_holds_alone_and_with_another_in_every_fault() {
         Fault::Join,
         Fault::Pause(Duration::from_millis(700)),
         Fault::Flush,
-        Fault::Restart(Kept::Nothing),
-        Fault::Restart(Kept::Older),
-        Fault::Restart(Kept::All),
+        Fault::Restart(StateLeft::Nothing),
+        Fault::Restart(StateLeft::Older),
+        Fault::Restart(StateLeft::All),
         Fault::Down(Duration::from_secs(1)),
         Fault::Step(minute),
         Fault::Step(-minute),
@@ -206,7 +206,7 @@ fn a_fleet_that_does_not_notice_a_loss_is_seen() {
         scenario.faults = (0..6_u64)
             .flat_map(|times| {
                 let at = 2_400_000 + times * 5 * SECOND;
-                let empty = Fault::Restart(Kept::Nothing);
+                let empty = Fault::Restart(StateLeft::Nothing);
                 [(at, empty), (at + 2_200_000, Fault::Join)]
             })
             .collect();

@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use sluiced_core::rate::Rate;
-use sluiced_simulation::scenario::{Fault, Kept, Load, Scenario};
+use sluiced_simulation::scenario::{Fault, Load, Scenario, StateLeft};
 use sluiced_simulation::{FleetOutcome, run};
 
 use super::soak::longer;
@@ -203,7 +203,7 @@ fn a_store_that_forgets_everything_costs_one_guard() {
 fn an_older_copy_of_the_state_is_not_believed() {
     for seed in 0..5 {
         let mut scenario = Scenario::calm("failover", seed, rate("400/1s"), 4, 8);
-        let restart = Fault::Restart(Kept::Older);
+        let restart = Fault::Restart(StateLeft::Older);
         scenario.faults = [2, 3, 5]
             .map(|at| (at * SECOND + seed * 7_919, restart))
             .to_vec();
@@ -402,7 +402,7 @@ fn a_rate_that_changes_again_and_again_under_faults_is_never_over() {
                 Fault::Flush,
                 Fault::Crash,
                 Fault::Step(-700_000),
-                Fault::Restart(Kept::Older),
+                Fault::Restart(StateLeft::Older),
                 Fault::Down(Duration::from_millis(200)),
             ][(second * 3 + seed) as usize % 5];
             scenario.faults.push((at + 20_000 * seed, other));

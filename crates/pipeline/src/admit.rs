@@ -42,7 +42,7 @@ static UNANSWERED: LogLimit = LogLimit::new(Duration::from_secs(10));
 
 /// What a pacer needs to ask its keyed limits.
 #[derive(Debug)]
-pub(super) struct Keyed {
+pub(super) struct KeyedAccess {
     pub(super) store: Arc<dyn LimitStore>,
     pub(super) tickets: Arc<Tickets>,
     pub(super) refunder: Refunder,
@@ -52,7 +52,7 @@ pub(super) struct Keyed {
 
 /// The questions of one pacer.
 pub(super) struct Admission {
-    keyed: Keyed,
+    keyed: KeyedAccess,
     /// As many as the scheduler has under way.
     under_way: FuturesUnordered<BoxFuture<'static, AnsweredQuestion>>,
     waits: Waits,
@@ -67,7 +67,7 @@ pub(super) struct AnsweredQuestion {
 }
 
 impl Admission {
-    pub(super) fn new(keyed: Keyed, waits: Waits) -> Self {
+    pub(super) fn new(keyed: KeyedAccess, waits: Waits) -> Self {
         Self {
             keyed,
             waits,

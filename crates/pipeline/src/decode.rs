@@ -25,10 +25,10 @@ use sluiced_telemetry::LogLimit;
 
 use super::ends::Leaving;
 use super::history::{History, own_wait};
-use super::job::{Job, Takes, Times, Waiting};
+use super::job::{Demand, Job, Times, Waiting};
 use super::route::holding::Held;
 use super::route::rules::tenant_number;
-use super::route::sharing::Moved;
+use super::route::sharing::MovedMessage;
 use super::route::{Route, RouteLimit};
 use super::verdict::{dead, expired, later, parked, too_dear, unfit};
 
@@ -52,7 +52,7 @@ pub(super) fn decode(route: &Arc<Route>, mut delivery: Delivery, now: Now) -> Op
 
 /// Makes a message that waits for its slot from a delivery that another route of the queue received, or settles it.
 /// It is never parked here: the route that received it has already decided to hold it.
-pub(super) fn decode_moved(route: &Arc<Route>, moved: Moved, now: Now) -> Option<Waiting> {
+pub(super) fn decode_moved(route: &Arc<Route>, moved: MovedMessage, now: Now) -> Option<Waiting> {
     let (delivery, history) = (moved.delivery, moved.history);
     let mut waiting = made(route, delivery, history, CameFrom::Bound, now)?;
     waiting.job.ticket = moved.ticket;
@@ -101,7 +101,7 @@ fn made(
 struct Decoded {
     call: Box<dyn Call>,
     times: Times,
-    takes: Takes,
+    takes: Demand,
     held: Held,
     /// How long it must wait before it may be sent; zero: it may be sent now.
     wait: Duration,
@@ -213,7 +213,7 @@ impl Decoder<'_> {
     }
 
     /// What it takes of the limits of its route, and its own time zone.
-    fn counted(&self, facts: Facts<'_>) -> Result<(Takes, Option<Zone>), Verdict> {
+    fn counted(&self, facts: Facts<'_>) -> Result<(Demand, Option<Zone>), Verdict> {
         let route = self.route;
         let invalid = |detail| self.unfit(DeadReason::Invalid, detail);
         let labelled = route.counting.templates.of(self.message, facts);
@@ -234,7 +234,7 @@ impl Decoder<'_> {
 }
 
 /// What a message takes of the limits of its route.
-fn takes(route: &Route, label: &LimitInputs) -> Takes {
+fn takes(route: &Route, label: &LimitInputs) -> Demand {
     let counting = &route.counting;
     let priority = label.priority.as_ref().map(|made| match made {
         Ok(priority) => *priority,
@@ -245,7 +245,7 @@ fn takes(route: &Route, label: &LimitInputs) -> Takes {
             0
         }
     });
-    let mut takes = Takes {
+    let mut takes = Demand {
         priority: priority.unwrap_or_else(|| route.rules.priority.bounds()[0]),
         slots: Cost::ONE,
         charges: Vec::new(),

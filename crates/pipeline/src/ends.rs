@@ -31,7 +31,7 @@ use sluiced_telemetry::LogLimit;
 use super::history::History;
 use super::meters::RouteMeters;
 use journal::{Journal, Why};
-use results::{End, LastCall, Results};
+use results::{LastCall, MessageEnd, Results};
 
 /// How often each reason of death is logged for a route.
 const EVERY: Duration = Duration::from_secs(10);
@@ -107,7 +107,7 @@ impl Ends {
         let message = delivery.message();
         self.note(message, &leaving.verdict);
         let result = self.results.as_ref().and_then(|results| {
-            let end = End {
+            let end = MessageEnd {
                 message,
                 history: leaving.history,
                 verdict: &leaving.verdict,

@@ -30,7 +30,7 @@ use super::permit::Permit;
 use super::permit::refunder::Refunder;
 use super::route::Route;
 use super::route::holding::Held;
-use super::route::sharing::{Intake, Moved};
+use super::route::sharing::{Intake, MovedMessage};
 use super::verdict::{expired, later, leaves_in_parts};
 
 /// A message that was decoded: its delivery, what it takes, and its history.
@@ -40,7 +40,7 @@ pub(super) struct Job {
     pub(super) history: History,
     /// When it may be sent at all.
     times: Times,
-    takes: Takes,
+    takes: Demand,
     /// Calls in a row that could not leave in time.
     pub(super) too_late: u32,
     /// The ticket under which its keyed limits were asked last, if they were.
@@ -52,7 +52,7 @@ pub(super) struct Job {
 
 /// What a message takes of its limits, and which tenant it belongs to.
 #[derive(Clone, Debug)]
-pub(super) struct Takes {
+pub(super) struct Demand {
     /// Slots of the paced limit.
     pub(super) slots: Cost,
     /// What it takes of its keyed limits; empty if none counts it. `keys` has the numbers of their keys, in the same
@@ -99,7 +99,7 @@ impl Job {
         delivery: Delivery,
         history: History,
         times: Times,
-        takes: Takes,
+        takes: Demand,
         held: Held,
     ) -> Box<Self> {
         Box::new(Self {
@@ -155,7 +155,7 @@ impl Job {
     /// Moves it to another route of its queue.
     pub(super) fn move_to(self, to: &Intake) {
         self.route.meters.moved.increment(1);
-        to.take(Moved {
+        to.take(MovedMessage {
             delivery: self.delivery,
             history: self.history.moved(),
             ticket: self.ticket,

@@ -55,7 +55,7 @@ use sluiced_ports::store::{Notice, StoreError};
 use sluiced_telemetry::health::{Health, Heartbeat};
 use sluiced_telemetry::waits::{Waits, WaitsFor};
 
-use super::admit::{Admission, Keyed, settle_never, settle_not_called};
+use super::admit::{Admission, KeyedAccess, settle_never, settle_not_called};
 use super::alarm::Alarm;
 use super::handle::{PacerHandle, PacerLeftover, ToPacer};
 use super::job::{Job, Waiting};
@@ -86,7 +86,7 @@ struct Stopping {
     given_back: u64,
 }
 
-type Asking = BoxFuture<'static, (Row, Mono, Result<LeaseAnswer, StoreError>)>;
+type LeaseRequest = BoxFuture<'static, (Row, Mono, Result<LeaseAnswer, StoreError>)>;
 
 /// A pacer, on its thread.
 pub(super) struct Pacer {
@@ -97,7 +97,7 @@ pub(super) struct Pacer {
     /// Changes by other replicas, and calls that ended. `None`: the store is gone.
     notices: Option<broadcast::Receiver<Notice>>,
     /// At most one for each row.
-    asking: FuturesUnordered<Asking>,
+    asking: FuturesUnordered<LeaseRequest>,
     admission: Admission,
     /// Messages whose units are being returned.
     refunds: FuturesUnordered<JoinHandle<Refunded>>,
@@ -120,7 +120,7 @@ pub(super) struct Pacer {
 /// What a pacer is started with.
 pub(super) struct Parts {
     pub(super) scheduler: Scheduler<Waiting>,
-    pub(super) keyed: Keyed,
+    pub(super) keyed: KeyedAccess,
     pub(super) adapting: Option<Adapting>,
     pub(super) routes: Vec<Arc<Route>>,
     /// What is sent to its handle.

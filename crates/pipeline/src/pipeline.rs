@@ -14,7 +14,7 @@ use std::time::Duration;
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinSet;
 
-use super::admit::Keyed;
+use super::admit::KeyedAccess;
 use super::handle::{PacerHandle, ToPacer};
 use super::job::Waiting;
 use super::limit::CurrentPolicy;
@@ -26,7 +26,7 @@ use super::permit::tickets::Tickets;
 use super::policies::adapting::Adapting;
 use super::policies::owner::Ownership;
 use super::policies::pause::Pauses;
-use super::policies::{KeyedPolicy, PolicySpec, Watch};
+use super::policies::{KeyedPolicy, PolicySpec, PolicyWatch};
 use super::policies::{owner, pause};
 use super::route::Route;
 use super::route::sharing;
@@ -227,7 +227,7 @@ impl Pipeline {
         adopt: impl Fn(Arc<CurrentPolicy>, T) + Send + Sync + 'static,
     ) {
         self.declared.push(spec.declares(&limit));
-        let watch = Watch::new(limit, spec, routes, outdated, self.jitter, self.clock);
+        let watch = PolicyWatch::new(limit, spec, routes, outdated, self.jitter, self.clock);
         let once_claimed = owner::once_claimed(&self.ownership, watch.run(adopt));
         self.watches.spawn(once_claimed);
     }
@@ -239,7 +239,7 @@ impl Pipeline {
         store: Arc<dyn LimitStore>,
         routes: &[Arc<Route>],
         freed: impl Fn(Vec<GrantedCharge>) + Send + 'static,
-    ) -> Keyed {
+    ) -> KeyedAccess {
         let limits = || routes.iter().flat_map(|route| route.counting.keyed());
         let meters: BTreeMap<_, _> = limits()
             .map(|limit| (Arc::clone(&limit.name), KeyedMeters::new(&limit.name)))
@@ -254,7 +254,7 @@ impl Pipeline {
         );
         self.refunders.spawn(work);
         self.stores.push(Arc::clone(&store));
-        Keyed {
+        KeyedAccess {
             store,
             tickets: Arc::clone(&self.tickets),
             refunder,

@@ -40,7 +40,7 @@ use super::handle::PacerHandle;
 use super::limit::CurrentPolicy;
 use super::limit::facts::FileLimit;
 use super::route::Route;
-use follow::Following;
+use follow::FollowedHeadroom;
 use pause::Pauses;
 
 /// Replicas that receive a notice of the same change ask for the policy at random times within this.
@@ -116,10 +116,10 @@ pub struct KeyedPolicy {
 }
 
 /// One limit's task.
-pub(super) struct Watch<T> {
+pub(super) struct PolicyWatch<T> {
     spec: PolicySpec<T>,
     follower: Follower,
-    following: Following,
+    following: FollowedHeadroom,
     /// Notified when an answer came under another version.
     outdated: Arc<Notify>,
     /// `None`: no notice can come.
@@ -132,7 +132,7 @@ pub(super) struct Watch<T> {
     clock: Clock,
 }
 
-impl<T: Send> Watch<T> {
+impl<T: Send> PolicyWatch<T> {
     /// `routes` are those that the limit counts, each with its pacer.
     pub(super) fn new(
         limit: Arc<str>,
@@ -144,7 +144,7 @@ impl<T: Send> Watch<T> {
     ) -> Self {
         Self {
             spec,
-            following: Following::new(Arc::clone(&limit), routes),
+            following: FollowedHeadroom::new(Arc::clone(&limit), routes),
             follower: Follower::new(limit),
             outdated,
             notices: None,

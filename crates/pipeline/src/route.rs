@@ -46,7 +46,7 @@ use super::history::History;
 use super::meters::RouteMeters;
 use calls::Calls;
 use fitness::Fitness;
-use gate::{Load, RouteGate};
+use gate::{RouteGate, RouteLoad};
 use holding::Holding;
 use rules::RouteRules;
 use sharing::Sharing;
@@ -228,8 +228,8 @@ impl Route {
     }
 
     /// The messages of the route that wait, and its calls under way.
-    pub(super) fn load(&self) -> Load {
-        Load {
+    pub(super) fn load(&self) -> RouteLoad {
+        RouteLoad {
             waiting: self.sharing.waiting(),
             under_way: self.calls.under_way(),
         }

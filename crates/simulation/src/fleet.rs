@@ -32,13 +32,13 @@ use sluiced_core::pacing::Row;
 use sluiced_core::scheduler::{Action, Needs, Queued as _};
 use sluiced_core::time::{Mono, micros};
 
-use self::broker::Broker;
-use self::event::{Entry, Event};
-use self::replica::{Parcel, Replica};
-use self::store::Store;
+use self::broker::SimulatedQueue;
+use self::event::{SimEvent, TimedEvent};
+use self::replica::{Parcel, SimulatedReplica};
+use self::store::SimulatedStore;
 use super::dice::Dice;
 use super::setting::{Message, Setting};
-use super::watch::{EndWithoutCall, FleetEvent, Watch};
+use super::watch::{EndWithoutCall, FleetEvent, FleetWatch};
 
 /// From the pacer's decision to the call's last check, at the median.
 const DISPATCH: Duration = Duration::from_micros(20);
@@ -53,12 +53,12 @@ struct Fleet<'a, W> {
     dice: Dice,
     /// True time, in microseconds.
     t: u64,
-    events: BinaryHeap<Entry<'a>>,
+    events: BinaryHeap<TimedEvent<'a>>,
     order: u64,
     /// The next message that comes.
     next: usize,
-    store: Store,
-    broker: Broker,
+    store: SimulatedStore,
+    broker: SimulatedQueue,
     /// The numbers of questions, and the tickets of calls.
     asks: u64,
     tickets: u128,
@@ -66,7 +66,7 @@ struct Fleet<'a, W> {
     away: HashMap<u32, u64>,
     /// Until then the store may have lost something that not every replica has reported.
     doubt_until: u64,
-    replicas: Vec<Option<Box<Replica<'a>>>>,
+    replicas: Vec<Option<Box<SimulatedReplica<'a>>>>,
     /// For how long a permit is valid at each replica, by the policy that it knows.
     usable: &'a [Cell<Duration>],
     /// Until then all calls are refused; whether replicas get a notice of the freeze.
@@ -76,7 +76,7 @@ struct Fleet<'a, W> {
 }
 
 /// Runs a fleet to its end, or until the watch has seen enough. Returns the watch, and when that was.
-pub fn run<W: Watch>(setting: &Setting<'_>, watch: W) -> (W, u64) {
+pub fn run<W: FleetWatch>(setting: &Setting<'_>, watch: W) -> (W, u64) {
     let configured = setting.route.usable().unwrap_or_default();
     // One for each replica that ever starts: a fault starts one at most.
     let usable = vec![Cell::new(configured); setting.replicas as usize + setting.faults.len()];
@@ -110,7 +110,7 @@ pub fn run<W: Watch>(setting: &Setting<'_>, watch: W) -> (W, u64) {
     (fleet.watch, fleet.t)
 }
 
-impl<'a, W: Watch> Fleet<'a, W> {
+impl<'a, W: FleetWatch> Fleet<'a, W> {
     fn new(setting: Setting<'a>, usable: &'a [Cell<Duration>], watch: W) -> Self {
         Self {
             setting,
@@ -120,8 +120,8 @@ impl<'a, W: Watch> Fleet<'a, W> {
             events: BinaryHeap::new(),
             order: 0,
             next: 0,
-            store: Store::new(&setting),
-            broker: Broker::default(),
+            store: SimulatedStore::new(&setting),
+            broker: SimulatedQueue::default(),
             asks: 0,
             tickets: 0,
             away: HashMap::new(),
@@ -141,10 +141,10 @@ impl<'a, W: Watch> Fleet<'a, W> {
     fn prepare(&mut self) {
         for _ in 0..self.setting.replicas {
             let at = self.dice.below(micros(self.setting.stagger) + 1);
-            self.after(at, WORLD, Event::Start);
+            self.after(at, WORLD, SimEvent::Start);
         }
         for &(at, fault) in self.setting.faults {
-            self.after(at, WORLD, Event::Strike(fault));
+            self.after(at, WORLD, SimEvent::Strike(fault));
         }
     }
 
@@ -157,9 +157,9 @@ impl<'a, W: Watch> Fleet<'a, W> {
         self.watch.see(self.t, replica, &what);
     }
 
-    fn after(&mut self, wait: u64, replica: u32, event: Event<'a>) {
+    fn after(&mut self, wait: u64, replica: u32, event: SimEvent<'a>) {
         self.order += 1;
-        self.events.push(Entry {
+        self.events.push(TimedEvent {
             at: self.t.saturating_add(wait),
             order: self.order,
             replica,
@@ -192,15 +192,15 @@ impl<'a, W: Watch> Fleet<'a, W> {
     }
 
     /// Takes a replica out to work on it. `None` if it is gone.
-    fn take(&mut self, id: u32) -> Option<Box<Replica<'a>>> {
+    fn take(&mut self, id: u32) -> Option<Box<SimulatedReplica<'a>>> {
         self.replicas.get_mut(id as usize)?.take()
     }
 
-    fn alive(&self) -> impl Iterator<Item = &Replica<'a>> {
+    fn alive(&self) -> impl Iterator<Item = &SimulatedReplica<'a>> {
         self.replicas.iter().flatten().map(|replica| &**replica)
     }
 
-    fn happen(&mut self, entry: Entry<'a>) {
+    fn happen(&mut self, entry: TimedEvent<'a>) {
         let id = entry.replica;
         let Some(event) = self.outside(id, entry.event) else {
             return;
@@ -214,7 +214,7 @@ impl<'a, W: Watch> Fleet<'a, W> {
             self.replicas[id as usize] = Some(replica);
             return self.after(wait, id, event);
         }
-        if !matches!(event, Event::Wake(number) if number != replica.wake) {
+        if !matches!(event, SimEvent::Wake(number) if number != replica.wake) {
             let mono = replica.mono(self.t);
             self.inside(&mut replica, event, mono);
             self.drive(&mut replica);
@@ -223,7 +223,7 @@ impl<'a, W: Watch> Fleet<'a, W> {
     }
 
     /// Puts a replica back, unless it has stopped.
-    fn put(&mut self, replica: Box<Replica<'a>>) {
+    fn put(&mut self, replica: Box<SimulatedReplica<'a>>) {
         if replica.stopping && replica.unsettled.is_empty() {
             self.gone(&replica);
         } else {
@@ -232,7 +232,7 @@ impl<'a, W: Watch> Fleet<'a, W> {
         }
     }
 
-    fn gone(&mut self, replica: &Replica<'a>) {
+    fn gone(&mut self, replica: &SimulatedReplica<'a>) {
         if !replica.is_deaf && !self.store.is_down(self.t) {
             self.store.leave(replica.id);
         }
@@ -241,13 +241,13 @@ impl<'a, W: Watch> Fleet<'a, W> {
     }
 
     /// Handles events outside of replicas; returns the event if it is not of that kind.
-    fn outside(&mut self, id: u32, event: Event<'a>) -> Option<Event<'a>> {
+    fn outside(&mut self, id: u32, event: SimEvent<'a>) -> Option<SimEvent<'a>> {
         match event {
-            Event::Start => self.start(),
-            Event::Back(message) => self.publish(message, false),
-            Event::Strike(fault) => self.strike(fault),
-            Event::Arrive(parcel) => self.arrive(id, parcel),
-            Event::Ask {
+            SimEvent::Start => self.start(),
+            SimEvent::Back(message) => self.publish(message, false),
+            SimEvent::Strike(fault) => self.strike(fault),
+            SimEvent::Arrive(parcel) => self.arrive(id, parcel),
+            SimEvent::Ask {
                 id: ask_id,
                 row,
                 ask,
@@ -258,36 +258,36 @@ impl<'a, W: Watch> Fleet<'a, W> {
                 let answer = self.execute(id, row, &ask, pace, version);
                 self.reply(id, ask_id, row, answer, back, sent);
             }
-            Event::Admit { id: ask, request } => self.decide(id, ask, request),
-            Event::TakeBack {
+            SimEvent::Admit { id: ask, request } => self.decide(id, ask, request),
+            SimEvent::TakeBack {
                 asker,
                 parcels,
                 sent,
             } => self.refund(id, asker, parcels, sent),
-            Event::Release { asker, parcel } => self.release(asker, &parcel),
-            Event::Renew { asker, calls } => self.renew(asker, &calls),
-            Event::Freeze { wait, heard } => self.freeze(wait, heard),
-            Event::Declare(known) => self.declared(id, known),
-            Event::Follow(over, headroom) => self.follow(over, headroom),
+            SimEvent::Release { asker, parcel } => self.release(asker, &parcel),
+            SimEvent::Renew { asker, calls } => self.renew(asker, &calls),
+            SimEvent::Freeze { wait, heard } => self.freeze(wait, heard),
+            SimEvent::Declare(known) => self.declared(id, known),
+            SimEvent::Follow(over, headroom) => self.follow(over, headroom),
             other => return Some(other),
         }
         None
     }
 
     /// Handles events inside of a replica.
-    fn inside(&mut self, replica: &mut Replica<'a>, event: Event<'a>, mono: Mono) {
+    fn inside(&mut self, replica: &mut SimulatedReplica<'a>, event: SimEvent<'a>, mono: Mono) {
         match event {
-            Event::Deliver(message) => self.deliver(replica, message, mono),
-            Event::Leased {
+            SimEvent::Deliver(message) => self.deliver(replica, message, mono),
+            SimEvent::Leased {
                 id,
                 row,
                 answer,
                 sent,
             } => self.leased(replica, id, row, &answer, sent, mono),
-            Event::AskFailed { id, row } => self.not_leased(replica, id, row, mono),
-            Event::Admitted { id, reply } => self.admitted(replica, id, reply, mono),
-            Event::AdmitFailed { id } => self.unanswered(replica, id, mono),
-            Event::Again(parcels) => {
+            SimEvent::AskFailed { id, row } => self.not_leased(replica, id, row, mono),
+            SimEvent::Admitted { id, reply } => self.admitted(replica, id, reply, mono),
+            SimEvent::AdmitFailed { id } => self.unanswered(replica, id, mono),
+            SimEvent::Again(parcels) => {
                 for parcel in &parcels {
                     replica.scheduler.refunded(parcel.keys());
                 }
@@ -295,37 +295,37 @@ impl<'a, W: Watch> Fleet<'a, W> {
                     self.again(replica, parcel);
                 }
             }
-            Event::Call { parcel, slot } => self.last_look(replica, parcel, slot, mono),
-            Event::Settle(parcel) => self.settle(replica, &parcel, mono),
-            Event::Throttled {
+            SimEvent::Call { parcel, slot } => self.last_look(replica, parcel, slot, mono),
+            SimEvent::Settle(parcel) => self.settle(replica, &parcel, mono),
+            SimEvent::Throttled {
                 parcel,
                 wait,
                 heard,
             } => self.refused(replica, parcel, wait, heard, mono),
-            Event::Frozen(row, freeze) => {
+            SimEvent::Frozen(row, freeze) => {
                 replica.turn = None;
                 replica.scheduler.pacing_mut().frozen(row, &freeze, mono);
             }
-            Event::Freed { .. } if replica.is_deaf => {}
-            Event::Freed { key, units } => replica.scheduler.freed(key, units, mono),
-            Event::Beat => self.beat(replica),
-            Event::Handshake => self.handshake(replica, mono),
-            Event::Changed => self.declare(replica),
-            Event::Declared(policy) => self.declare_answered(replica, policy, mono),
+            SimEvent::Freed { .. } if replica.is_deaf => {}
+            SimEvent::Freed { key, units } => replica.scheduler.freed(key, units, mono),
+            SimEvent::Beat => self.beat(replica),
+            SimEvent::Handshake => self.handshake(replica, mono),
+            SimEvent::Changed => self.declare(replica),
+            SimEvent::Declared(policy) => self.declare_answered(replica, policy, mono),
             _ => {}
         }
     }
 
     fn start(&mut self) {
         let id = u32::try_from(self.replicas.len()).unwrap_or(WORLD);
-        let started = Replica::new(id, self.t, &self.setting, &mut self.dice);
+        let started = SimulatedReplica::new(id, self.t, &self.setting, &mut self.dice);
         let mut replica = Box::new(started);
         self.see(id, FleetEvent::Started);
         if !self.setting.policies.is_empty() || self.setting.follows.is_some() {
             self.declare(&mut replica);
         }
         if self.setting.follows.is_some() {
-            self.after(0, id, Event::Handshake);
+            self.after(0, id, SimEvent::Handshake);
         }
         if self.setting.route.needs() == Needs::SlotAndPermit {
             self.beat(&mut replica);
@@ -335,7 +335,7 @@ impl<'a, W: Watch> Fleet<'a, W> {
     }
 
     /// The pacer's loop: does the scheduler's actions until it wants to wait.
-    fn drive(&mut self, replica: &mut Replica<'a>) {
+    fn drive(&mut self, replica: &mut SimulatedReplica<'a>) {
         if replica.stopping {
             return;
         }
@@ -358,7 +358,7 @@ impl<'a, W: Watch> Fleet<'a, W> {
                         replica.scheduler.probed(key, mono);
                     }
                     let dispatch = self.spread(DISPATCH) + self.late();
-                    self.after(dispatch, replica.id, Event::Call { parcel, slot });
+                    self.after(dispatch, replica.id, SimEvent::Call { parcel, slot });
                 }
                 Action::Lease(row, ask) => self.ask(replica, row, ask),
                 Action::Admit(question) => self.admit(replica, question),
@@ -393,7 +393,7 @@ impl<'a, W: Watch> Fleet<'a, W> {
         }
     }
 
-    fn set_alarm(&mut self, replica: &Replica<'a>, until: Mono, mono: Mono) {
+    fn set_alarm(&mut self, replica: &SimulatedReplica<'a>, until: Mono, mono: Mono) {
         if until.since(mono) > NEVER {
             return;
         }
@@ -402,7 +402,7 @@ impl<'a, W: Watch> Fleet<'a, W> {
         self.after(
             at - self.t + lateness,
             replica.id,
-            Event::Wake(replica.wake),
+            SimEvent::Wake(replica.wake),
         );
     }
 

@@ -25,7 +25,7 @@
 //!   one joins;
 //! - the best round trip to the store is no longer than half of the headroom.
 //!
-//! **Keyed limits** (`setting::Keyed`) are in scenarios of their own: each kind, alone or several for each
+//! **Keyed limits** (`setting::KeyedRule`) are in scenarios of their own: each kind, alone or several for each
 //! message, with or without a paced limit. Their judges (`proof::verdict::keyed`) know the documentation of a kind
 //! and the times of the calls, and nothing else. The promise also assumes that
 //! - a call leaves within its permit, and the way to the downstream spreads by a quarter of the headroom

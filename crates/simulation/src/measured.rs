@@ -21,7 +21,8 @@ use sluiced_core::scheduler::Share;
 use sluiced_core::time::StoreTime;
 
 use crate::plan::{
-    End, KeyCost, Keyed, LongWait, Message, MessageFate, Plan, PlanOutcome, SimulatedRoute, run_in,
+    KeyCost, KeyedRule, LongWait, Message, MessageFate, Plan, PlanOutcome, PlannedEnd,
+    SimulatedRoute, run_in,
 };
 use crate::surroundings::{Fault, Surroundings};
 
@@ -167,7 +168,7 @@ impl Backlog {
             },
             charges: self.charges(id, *key),
         };
-        let keyed = self.rules.iter().map(|(rule, by)| Keyed {
+        let keyed = self.rules.iter().map(|(rule, by)| KeyedRule {
             rule: rule.clone(),
             for_all: matches!(by, By::All),
         });
@@ -190,7 +191,7 @@ impl Backlog {
         }
     }
 
-    fn run(&self, seed: u64) -> Run {
+    fn run(&self, seed: u64) -> MeasuredRun {
         let mut around = Surroundings::calm();
         around.distance = self.distance;
         around.to_store = self.way;
@@ -202,7 +203,7 @@ impl Backlog {
         let stalls: Vec<_> = each_second.filter(|_| !self.stalls.is_zero()).collect();
         let plan = self.plan(seed);
         let outcome = run_in(&plan, around, &stalls);
-        let run = Run::new(&plan, outcome);
+        let run = MeasuredRun::new(&plan, outcome);
         println!(
             "{} x{}: {} of {} in {:.2} s, looks {:?}, trips {:?}, ran out {}, questions {}",
             self.name,
@@ -219,7 +220,7 @@ impl Backlog {
     }
 
     /// Runs it, and checks that all messages are sent.
-    fn runs(&self, seed: u64) -> Run {
+    fn runs(&self, seed: u64) -> MeasuredRun {
         let run = self.run(seed);
         let (sent, all) = (run.calls.len(), self.keys.len());
         assert_eq!(sent, all, "{}: some are missing", self.name);
@@ -228,16 +229,16 @@ impl Backlog {
 }
 
 /// The result of a run.
-struct Run {
+struct MeasuredRun {
     outcome: PlanOutcome,
     /// When each call was made, and its keys.
     calls: Vec<(u64, Box<[KeyCost]>)>,
 }
 
-impl Run {
+impl MeasuredRun {
     fn new(plan: &Plan, outcome: PlanOutcome) -> Self {
         let called = |(message, fate): (&Message, &MessageFate)| match fate.end {
-            End::Called(at) => Some((at, message.charges.clone())),
+            PlannedEnd::Called(at) => Some((at, message.charges.clone())),
             _ => None,
         };
         let messages = plan.messages.iter().zip(&outcome.fates);

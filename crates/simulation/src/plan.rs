@@ -15,10 +15,10 @@ use std::time::Duration;
 use sluiced_core::time::{StoreTime, micros};
 
 use super::fleet;
-pub use super::setting::{KeyCost, Keyed, LongWait, Message, SimulatedRoute};
+pub use super::setting::{KeyCost, KeyedRule, LongWait, Message, SimulatedRoute};
 use super::setting::{Refuses, Setting};
 use super::surroundings::{Fault, Surroundings};
-use super::watch::{Away, EndWithoutCall, FleetEvent, Watch};
+use super::watch::{Away, EndWithoutCall, FleetEvent, FleetWatch};
 
 /// Before the first message the guard of the schedule passes, and this time, in which replicas get the
 /// store's time and the reports of others.
@@ -41,7 +41,7 @@ pub struct Plan {
 /// The fate of a message.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MessageFate {
-    pub end: End,
+    pub end: PlannedEnd,
     /// How often the keyed limits looked at it.
     pub looks: u16,
     /// How often a keyed limit denied it.
@@ -57,7 +57,7 @@ pub struct MessageFate {
 
 /// How a message ended; times are microseconds from the beginning.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum End {
+pub enum PlannedEnd {
     /// The message still waits.
     #[default]
     Waiting,
@@ -127,7 +127,7 @@ pub fn run_in(plan: &Plan, around: Surroundings, faults: &[(u64, Fault)]) -> Pla
     fleet::run(&setting, outcome).0
 }
 
-impl Watch for PlanOutcome {
+impl FleetWatch for PlanOutcome {
     fn see(&mut self, at: u64, replica: u32, what: &FleetEvent) {
         let at = at.saturating_sub(self.lead);
         match *what {
@@ -152,13 +152,13 @@ impl Watch for PlanOutcome {
             }
             FleetEvent::Called { message } => {
                 self.fates[message as usize].replica = Some(replica);
-                self.ended(message, End::Called(at));
+                self.ended(message, PlannedEnd::Called(at));
             }
             FleetEvent::Ended { message, how } => {
                 let end = match how {
-                    EndWithoutCall::TooOld => End::TooOld(at),
-                    EndWithoutCall::Denied => End::Denied(at),
-                    EndWithoutCall::Never(by) => End::Never(at, by),
+                    EndWithoutCall::TooOld => PlannedEnd::TooOld(at),
+                    EndWithoutCall::Denied => PlannedEnd::Denied(at),
+                    EndWithoutCall::Never(by) => PlannedEnd::Never(at, by),
                 };
                 self.ended(message, end);
             }
@@ -182,9 +182,9 @@ impl PlanOutcome {
         self.denials[usize::from(by)] += 1;
     }
 
-    fn ended(&mut self, message: u32, end: End) {
+    fn ended(&mut self, message: u32, end: PlannedEnd) {
         let fate = &mut self.fates[message as usize];
-        self.left -= usize::from(fate.end == End::Waiting);
+        self.left -= usize::from(fate.end == PlannedEnd::Waiting);
         fate.end = end;
     }
 }

@@ -37,7 +37,7 @@ pub struct Setting<'a> {
     pub faults: &'a [(u64, Fault)],
     /// The policy after [`Fault::Rate`].
     pub policies: &'a [(Rate, FleetPolicy)],
-    pub follows: Option<Following>,
+    pub follows: Option<FollowedHeadroom>,
     /// Replicas do not remember the answers of the store of keyed limits: a deliberate fault.
     pub forgets: bool,
     pub refuses: Refuses,
@@ -45,7 +45,7 @@ pub struct Setting<'a> {
 
 /// A headroom that follows what the replicas measure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Following {
+pub struct FollowedHeadroom {
     pub of: Followed,
     pub bounds: Bounds,
 }
@@ -57,7 +57,7 @@ pub enum Followed {
     Keyed(KeyedLimit),
 }
 
-impl Following {
+impl FollowedHeadroom {
     /// The policy at a headroom.
     #[must_use]
     pub fn policy_at(&self, headroom: Headroom) -> FleetPolicy {
@@ -81,7 +81,7 @@ pub struct SimulatedRoute {
     /// The row of its paced limit and that of the reserve, if there are any.
     pub rows: Vec<Pace>,
     /// The route's other limits.
-    pub keyed: Vec<Keyed>,
+    pub keyed: Vec<KeyedRule>,
     pub prefetch: u16,
     pub max_hold: Duration,
     pub long_wait: LongWait,
@@ -118,7 +118,7 @@ impl SimulatedRoute {
 
 /// A limit that is not paced.
 #[derive(Clone, Debug)]
-pub struct Keyed {
+pub struct KeyedRule {
     pub rule: Rule,
     /// The limit counts all messages together.
     pub for_all: bool,

@@ -112,7 +112,7 @@ pub enum Fault {
     /// The store forgets everything.
     Flush,
     /// The store's process is replaced by another one.
-    Restart(Kept),
+    Restart(StateLeft),
     /// The store does not answer for so long.
     Down(Duration),
     /// The store's clock jumps by so many microseconds.
@@ -142,7 +142,7 @@ pub enum Break {
 
 /// What a new process of the store has of the state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kept {
+pub enum StateLeft {
     Nothing,
     /// A copy that lags behind.
     Older,

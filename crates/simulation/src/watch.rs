@@ -9,7 +9,7 @@ use sluiced_core::time::StoreTime;
 use super::surroundings::Fault;
 
 /// Sees a run while it happens.
-pub trait Watch {
+pub trait FleetWatch {
     /// An event at a true time, in microseconds.
     fn see(&mut self, at: u64, replica: u32, what: &FleetEvent);
     /// Whether the run is over.

@@ -9,7 +9,7 @@ use super::messages::Drawn;
 use crate::wire::Planned;
 use sluiced_core::hours::OpeningHours;
 use sluiced_core::time::{StoreTime, micros};
-use sluiced_simulation::plan::{End, Plan, PlanOutcome};
+use sluiced_simulation::plan::{Plan, PlanOutcome, PlannedEnd};
 
 /// The plots have so many intervals.
 pub(super) const INTERVALS: usize = 120;
@@ -73,13 +73,13 @@ impl Figures {
     ) -> Self {
         let length = micros(plan.length);
         let grace = grace(plan, planned);
-        let count = |is: fn(End) -> bool| outcome.fates.iter().filter(|f| is(f.end)).count();
+        let count = |is: fn(PlannedEnd) -> bool| outcome.fates.iter().filter(|f| is(f.end)).count();
         let (open, closed) = open(plan.route.hours.as_ref(), plan.start, length);
         let both = || plan.messages.iter().zip(&outcome.fates);
-        let waiting = both().filter(|(_, fate)| fate.end == End::Waiting);
+        let waiting = both().filter(|(_, fate)| fate.end == PlannedEnd::Waiting);
         let ages: Vec<u64> = waiting.map(|(message, _)| length - message.at).collect();
         let calls = both().filter_map(|(message, fate)| match fate.end {
-            End::Called(at) => Some((at, at - message.at)),
+            PlannedEnd::Called(at) => Some((at, at - message.at)),
             _ => None,
         });
         let calls: Vec<(u64, u64)> = calls.collect();
@@ -99,9 +99,9 @@ impl Figures {
             oldest: ages.iter().copied().max().unwrap_or(0),
             overdue: ages.iter().filter(|age| **age > grace + closed).count(),
             closed_at_end: closed,
-            too_old: count(|end| matches!(end, End::TooOld(_))),
-            denied: count(|end| matches!(end, End::Denied(_))),
-            invalid: drawn.invalid.len() + count(|end| matches!(end, End::Never(..))),
+            too_old: count(|end| matches!(end, PlannedEnd::TooOld(_))),
+            denied: count(|end| matches!(end, PlannedEnd::Denied(_))),
+            invalid: drawn.invalid.len() + count(|end| matches!(end, PlannedEnd::Never(..))),
             grace,
             most: most(&steps),
             gone_at: gone_at(&calls, grace),
@@ -204,7 +204,7 @@ fn series(plan: &Plan, drawn: &Drawn, outcome: &PlanOutcome, shown: u64) -> Seri
         if let Some(at) = ended(fate.end) {
             change[place(at)] -= 1;
         }
-        if let End::Called(at) = fate.end {
+        if let PlannedEnd::Called(at) = fate.end {
             called[place(at)] += 1;
         }
     }

@@ -8,7 +8,7 @@ use super::messages::{Drawn, Names};
 use crate::wire::Planned;
 use sluiced_core::limits::Rule;
 use sluiced_core::time::micros;
-use sluiced_simulation::plan::{End, Plan, PlanOutcome};
+use sluiced_simulation::plan::{Plan, PlanOutcome, PlannedEnd};
 
 /// So many keys are named.
 const NAMED: usize = 5;
@@ -54,10 +54,13 @@ pub(super) struct DearWaits {
 }
 
 /// When a message ended, in any way.
-pub(super) const fn ended(end: End) -> Option<u64> {
+pub(super) const fn ended(end: PlannedEnd) -> Option<u64> {
     match end {
-        End::Waiting => None,
-        End::Called(at) | End::TooOld(at) | End::Denied(at) | End::Never(at, _) => Some(at),
+        PlannedEnd::Waiting => None,
+        PlannedEnd::Called(at)
+        | PlannedEnd::TooOld(at)
+        | PlannedEnd::Denied(at)
+        | PlannedEnd::Never(at, _) => Some(at),
     }
 }
 
@@ -108,7 +111,7 @@ fn by_key(plan: &Plan, outcome: &PlanOutcome, index: Option<usize>) -> HashMap<u
             .entry(charge.map_or(0, |charge| charge.key))
             .or_default();
         of.wanted += cost.units();
-        if matches!(fate.end, End::Called(_)) {
+        if matches!(fate.end, PlannedEnd::Called(_)) {
             of.taken += cost.units();
         }
         if index.is_some() && fate.by.map(usize::from) == index {
@@ -236,7 +239,7 @@ pub(super) fn longest(
         for (limit, charge) in message.charges.iter().enumerate() {
             if let Some(of) = keys.get_mut(&(limit, charge.key)) {
                 of.0 += 1;
-                of.1 += usize::from(fate.end == End::Waiting);
+                of.1 += usize::from(fate.end == PlannedEnd::Waiting);
                 of.2 = of.2.max(ended(fate.end).unwrap_or(length) - message.at);
             }
         }

@@ -161,7 +161,7 @@ impl Journal {
             attempt = facts.attempt,
             redelivered = message.redelivered,
             replica,
-            keys = %Keys(called.charges),
+            keys = %KeyDigests(called.charges),
             "{what}"
         );
     }
@@ -187,8 +187,8 @@ impl Journal {
             redelivered = message.redelivered,
             replica = self.before.as_deref(),
             provider_id,
-            used = (!used.is_empty()).then(|| display(Units(used))),
-            keys = %Keys(called.charges),
+            used = (!used.is_empty()).then(|| display(UsedUnits(used))),
+            keys = %KeyDigests(called.charges),
             "call"
         );
     }
@@ -220,16 +220,16 @@ impl Journal {
             // The verdict is lost then: the broker delivers the message again.
             stale = delivery.is_stale().then_some(true),
             redelivered = message.redelivered,
-            keys = %Keys(leaving.charges),
+            keys = %KeyDigests(leaving.charges),
             "verdict"
         );
     }
 }
 
 /// What a call used, by the names of the limits: `tokens=812`.
-struct Units<'a>(&'a [UnitsUsed<'a>]);
+struct UsedUnits<'a>(&'a [UnitsUsed<'a>]);
 
-impl fmt::Display for Units<'_> {
+impl fmt::Display for UsedUnits<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (i, used) in self.0.iter().enumerate() {
             let space = if i > 0 { " " } else { "" };
@@ -241,9 +241,9 @@ impl fmt::Display for Units<'_> {
 
 /// The keys of a message, by the names of their limits: `recipient=1f2e3d sender=99aa00`. A limit that counts all
 /// messages together has none.
-struct Keys<'a>(&'a [Charge]);
+struct KeyDigests<'a>(&'a [Charge]);
 
-impl fmt::Display for Keys<'_> {
+impl fmt::Display for KeyDigests<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let all = limit_key(&[]);
         let keyed = self.0.iter().filter(|charge| charge.key != all);

@@ -83,7 +83,7 @@ pub struct Results {
 }
 
 /// The end of a message.
-pub(super) struct End<'a> {
+pub(super) struct MessageEnd<'a> {
     pub(super) message: &'a Message,
     pub(super) history: &'a History,
     pub(super) verdict: &'a Verdict,
@@ -100,7 +100,7 @@ pub(super) enum LastCall<'a> {
     Repeat,
 }
 
-impl<'a> End<'a> {
+impl<'a> MessageEnd<'a> {
     const fn answer(&self) -> Option<&'a Answer> {
         match self.last_call {
             LastCall::Answered(answer) => Some(answer),
@@ -145,7 +145,7 @@ impl Results {
     }
 
     /// The result of a message that has ended, if the route publishes this end.
-    pub(super) fn make(&self, route: &str, end: &End<'_>) -> Option<Publication> {
+    pub(super) fn make(&self, route: &str, end: &MessageEnd<'_>) -> Option<Publication> {
         let verdict = match end.verdict {
             // A publisher's repeat: its first message has the result.
             Verdict::Done if end.is_repeat() && !end.history.redelivered => return None,

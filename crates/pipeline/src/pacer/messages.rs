@@ -30,11 +30,11 @@ pub(super) struct Refunded {
     messages: Vec<Waiting>,
     /// Units were returned, and the limits have them: their keys have room again.
     has_room: bool,
-    next: Next,
+    next: AfterRefund,
 }
 
 /// Where messages go once their units are returned.
-enum Next {
+enum AfterRefund {
     /// The messages wait here again, in their places.
     WaitAgain,
     /// To another route of their queue.
@@ -57,7 +57,7 @@ impl Pacer {
                 .filter(|_| join == Join::Behind)
         };
         if let Some(to) = to.or_else(standby_to_help) {
-            return self.return_units(vec![waiting], Next::Move(to));
+            return self.return_units(vec![waiting], AfterRefund::Move(to));
         }
         if waiting.arrival.is_none() {
             self.arrivals += 1;
@@ -74,10 +74,10 @@ impl Pacer {
 
     /// Messages that were not sent wait again in their places, once what they took of their limits is returned.
     pub(super) fn put_back(&mut self, messages: Vec<Waiting>) {
-        self.return_units(messages, Next::WaitAgain);
+        self.return_units(messages, AfterRefund::WaitAgain);
     }
 
-    fn return_units(&mut self, mut messages: Vec<Waiting>, next: Next) {
+    fn return_units(&mut self, mut messages: Vec<Waiting>, next: AfterRefund) {
         let each = messages.iter_mut();
         let granted: Vec<_> = each
             .flat_map(|waiting| waiting.permit.take_back())
@@ -106,7 +106,7 @@ impl Pacer {
             has_room,
             next,
         } = refunded;
-        if let Next::Move(to) = next {
+        if let AfterRefund::Move(to) = next {
             return messages
                 .into_iter()
                 .for_each(|waiting| waiting.job.move_to(&to));

@@ -23,24 +23,24 @@ const COLLECT: Duration = Duration::from_millis(50);
 /// The shortest time between two writes, however many answers there are.
 const WRITE_GAP: Duration = Duration::from_millis(500);
 
-type Name = (Arc<str>, LimitKey);
+type KeyName = (Arc<str>, LimitKey);
 
 /// What was not written yet. Bounded by the calls that were made since: a few for each message of the
 /// prefetch.
 #[derive(Debug)]
 pub(super) struct Corrections {
     /// The least, where several answers were about one key.
-    left: HashMap<Name, Left>,
+    left: HashMap<KeyName, LeftOfKey>,
     /// Units that were not used.
     less: Vec<Correction>,
     /// Units used beyond the costs: the sum.
-    more: HashMap<Name, (Arc<KeyedLimit>, u64)>,
+    more: HashMap<KeyName, (Arc<KeyedLimit>, u64)>,
     due: Mono,
 }
 
 /// What a downstream said is left of a key.
 #[derive(Debug)]
-struct Left {
+struct LeftOfKey {
     limit: Arc<KeyedLimit>,
     /// Calls under way included.
     units: u64,
@@ -49,7 +49,7 @@ struct Left {
     at: Mono,
 }
 
-impl Left {
+impl LeftOfKey {
     /// What it comes to at `now`.
     fn correction(self, key: LimitKey, askers: u64, now: Mono) -> Correction {
         let under_way = self.limit.under_way(key).saturating_mul(askers);
@@ -93,11 +93,11 @@ impl Corrections {
                 let name = (Arc::clone(&correction.limit.name), correction.key);
                 // What no longer counts says nothing. Otherwise fewer units count, and the later end, as in the store
                 // (`core::limits::cell`).
-                let lasts = |known: &&Left| known.length > now.since(known.at);
+                let lasts = |known: &&LeftOfKey| known.length > now.since(known.at);
                 let known = self.left.get(&name).filter(lasts);
                 if known.is_none_or(|known| units <= known.units) {
                     let rest = known.map(|known| known.length.saturating_sub(now.since(known.at)));
-                    let left = Left {
+                    let left = LeftOfKey {
                         limit: correction.limit,
                         units,
                         length: length.max(rest.unwrap_or_default()),

@@ -25,7 +25,7 @@ use sluiced_ports::clock::Clock;
 use sluiced_ports::limits::{Correction, GrantedCharge, KeyedLimit, LimitStore};
 
 use crate::meters::KeyedMeters;
-use book::{Book, ToRefunder};
+use book::{RefundBook, ToRefunder};
 use returning::Returning;
 
 /// However short a lease is, its calls are not renewed more often than this.
@@ -156,7 +156,7 @@ struct Work<F> {
     store: Arc<Returning>,
     limits: Vec<Arc<KeyedLimit>>,
     freed: F,
-    book: Book,
+    book: RefundBook,
     renewed: Mono,
     /// When accepted messages are written.
     write_at: Mono,
@@ -177,7 +177,7 @@ async fn run(
         store,
         limits,
         freed,
-        book: Book::new(now),
+        book: RefundBook::new(now),
         renewed: now,
         write_at: now,
         unreleased: Vec::new(),

@@ -11,7 +11,7 @@
 //! accepted at the call after a refusal that named nothing. The rate of `adaptive = true` falls with the second sign.
 //!
 //! A replica uses no policy whose headroom keeps less than its way needs: it raises the headroom first
-//! ([`Following::first`]). Without a policy it makes no calls, so the first one is not too early either.
+//! ([`FollowedHeadroom::first`]). Without a policy it makes no calls, so the first one is not too early either.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,27 +31,27 @@ use sluiced_ports::clock::Clock;
 pub(super) const LOOK: Duration = Duration::from_secs(1);
 
 /// The headroom of one limit.
-pub(super) struct Following {
+pub(super) struct FollowedHeadroom {
     limit: Arc<str>,
     /// The routes that the limit counts, each with its pacer.
     routes: Vec<(Arc<Route>, PacerHandle)>,
-    known: Option<Known>,
+    known: Option<FollowedPolicy>,
 }
 
-struct Known {
+struct FollowedPolicy {
     policy: Arc<CurrentPolicy>,
     bounds: Bounds,
     follow: AutoHeadroom,
 }
 
 /// An update of the policy.
-pub(super) struct Update {
+pub(super) struct HeadroomUpdate {
     pub(super) text: String,
     /// In words, for operators.
     pub(super) why: String,
 }
 
-impl Following {
+impl FollowedHeadroom {
     pub(super) const fn new(limit: Arc<str>, routes: Vec<(Arc<Route>, PacerHandle)>) -> Self {
         Self {
             limit,
@@ -75,7 +75,7 @@ impl Following {
         let headroom = policy.facts.headroom;
         let mut follow = before.unwrap_or_else(|| AutoHeadroom::new(headroom, now));
         follow.in_force(headroom, now);
-        self.known = Some(Known {
+        self.known = Some(FollowedPolicy {
             policy: Arc::clone(policy),
             bounds,
             follow,
@@ -87,30 +87,30 @@ impl Following {
 
     /// Waits for the first handshakes. Returns the update that this replica needs before it makes calls under the
     /// current policy; `None`: it needs none.
-    pub(super) async fn first(&self, clock: Clock) -> Option<Update> {
+    pub(super) async fn first(&self, clock: Clock) -> Option<HeadroomUpdate> {
         let known = self.known.as_ref()?;
         let ways = self.routes.iter().map(|(route, _)| route.way.first());
         futures::future::join_all(ways).await;
         let facts = &known.policy.facts;
-        let seen = Seen::of(&self.routes, facts, clock.now());
+        let seen = MostMeasured::of(&self.routes, facts, clock.now());
         let headroom = known.follow.first(seen.measured(), &known.bounds)?;
-        Some(Update {
+        Some(HeadroomUpdate {
             text: known.policy.with(Change::Headroom(headroom))?,
             why: seen.words(facts.is_paced),
         })
     }
 
     /// The update that should be made now, if one should.
-    pub(super) fn wanted(&mut self, now: Mono) -> Option<Update> {
+    pub(super) fn wanted(&mut self, now: Mono) -> Option<HeadroomUpdate> {
         let known = self.known.as_mut()?;
         let facts = &known.policy.facts;
-        let seen = Seen::of(&self.routes, facts, now);
+        let seen = MostMeasured::of(&self.routes, facts, now);
         let headroom = known.follow.wanted(seen.measured(), &known.bounds, now)?;
         let is_more = seen.unseen > Some(facts.headroom.way);
         if let Some(why) = seen.unseen_words().filter(|_| is_more) {
             warn!(limit = %self.limit, "{why}: more is kept for the way");
         }
-        Some(Update {
+        Some(HeadroomUpdate {
             text: known.policy.with(Change::Headroom(headroom))?,
             why: seen.words(facts.is_paced),
         })
@@ -118,14 +118,14 @@ impl Following {
 }
 
 /// The most that any of the routes measured.
-struct Seen {
+struct MostMeasured {
     late: Option<Duration>,
     way: Option<Spread>,
     /// By how much the way may vary more, behind what handshakes reach, where the downstream refused.
     unseen: Option<Duration>,
 }
 
-impl Seen {
+impl MostMeasured {
     fn of(routes: &[(Arc<Route>, PacerHandle)], facts: &LimitFacts, now: Mono) -> Self {
         let (is_paced, window) = (facts.is_paced, facts.window);
         let late = |pacer: &PacerHandle| {

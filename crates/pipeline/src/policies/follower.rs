@@ -6,7 +6,7 @@ use std::sync::Arc;
 use tracing::{debug, error, info, warn};
 
 use super::PolicySpec;
-use super::follow::{Following, LOOK, Update};
+use super::follow::{FollowedHeadroom, HeadroomUpdate, LOOK};
 use crate::limit::CurrentPolicy;
 use crate::limit::facts::{FileLimit, InForce};
 use crate::meters::PolicyMeters;
@@ -35,7 +35,11 @@ impl Follower {
     }
 
     /// Waits until the headroom should change.
-    pub(super) async fn wanted(&self, following: &mut Following, clock: Clock) -> Update {
+    pub(super) async fn wanted(
+        &self,
+        following: &mut FollowedHeadroom,
+        clock: Clock,
+    ) -> HeadroomUpdate {
         if self.known.is_none() || !following.is_on() {
             return std::future::pending().await;
         }
@@ -48,7 +52,7 @@ impl Follower {
     }
 
     /// Updates the policy. Returns whether the store has answered.
-    pub(super) async fn follow<T>(&self, update: &Update, spec: &PolicySpec<T>) -> bool {
+    pub(super) async fn follow<T>(&self, update: &HeadroomUpdate, spec: &PolicySpec<T>) -> bool {
         let Some(over) = &self.known else {
             return false;
         };

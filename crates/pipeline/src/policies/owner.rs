@@ -136,11 +136,11 @@ impl Owner {
 pub struct Owned {
     ownership: watch::Receiver<Ownership>,
     /// `None`: the store is of this process alone.
-    kept: Option<Kept>,
+    kept: Option<KeptClaim>,
 }
 
 #[derive(Debug)]
-struct Kept {
+struct KeptClaim {
     task: AbortOnDropHandle<()>,
     link: watch::Receiver<Link>,
     store: Arc<dyn Store>,
@@ -165,7 +165,7 @@ impl Owned {
         let (store, replica) = (Arc::clone(&owner.store), owner.replica.clone());
         Self {
             ownership,
-            kept: Some(Kept {
+            kept: Some(KeptClaim {
                 task: AbortOnDropHandle::new(tokio::spawn(owner.keep(shown, ready))),
                 link,
                 store,
@@ -200,7 +200,7 @@ impl Owned {
 
     /// The replica stops: it takes its claim back, so that another fleet may have the names at once.
     pub async fn leave(self) {
-        let Some(Kept {
+        let Some(KeptClaim {
             task,
             store,
             replica,

@@ -75,7 +75,7 @@ async fn a_file_that_is_read_while_something_else_wakes_us_is_an_update() {
         file: reader,
     };
     let (limit, routes) = (Arc::from("account"), Vec::new());
-    let watch = Watch::new(
+    let watch = PolicyWatch::new(
         limit,
         spec,
         routes,

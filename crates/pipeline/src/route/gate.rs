@@ -35,12 +35,12 @@ struct SharedBreaker {
     store: Arc<dyn Store>,
     /// Whether the downstream is there.
     link: watch::Sender<Link>,
-    shown: Mutex<Shown>,
+    shown: Mutex<ShownOutage>,
 }
 
 /// What is shown about a downstream that is away.
 #[derive(Default)]
-struct Shown {
+struct ShownOutage {
     away: Option<AwayFor>,
     /// What the last call of this replica showed that kept the breaker open.
     own_why: Arc<str>,
@@ -48,7 +48,7 @@ struct Shown {
 
 /// The messages and calls of a route.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Load {
+pub(crate) struct RouteLoad {
     /// Messages that are not called yet.
     pub(super) waiting: u64,
     /// Calls that have not ended.
@@ -122,7 +122,7 @@ impl RouteGate {
     /// reviewed again. `store_now`: `None` until the store's time is known.
     pub(crate) fn review(
         &self,
-        load: impl FnOnce() -> Load,
+        load: impl FnOnce() -> RouteLoad,
         store_now: Option<StoreTime>,
         now: Mono,
     ) -> GateReview {

@@ -28,7 +28,7 @@ use crate::history::History;
 use crate::meters::RouteMeters;
 
 /// A message that another route of the queue received.
-pub(crate) struct Moved {
+pub(crate) struct MovedMessage {
     pub(crate) delivery: Delivery,
     pub(crate) history: History,
     /// The ticket under which its keyed limits were asked last, if they were.
@@ -45,7 +45,7 @@ pub(crate) struct Intake {
     hours: Option<OpeningHours>,
     standing: Mutex<RouteStanding>,
     /// Bounded by the prefetches of the routes of the queue.
-    moved: mpsc::UnboundedSender<Moved>,
+    moved: mpsc::UnboundedSender<MovedMessage>,
 }
 
 impl Intake {
@@ -62,7 +62,7 @@ impl Intake {
     }
 
     /// Takes a message. If the route is gone, the delivery is dropped and goes back to its queue.
-    pub(crate) fn take(&self, mut moved: Moved) {
+    pub(crate) fn take(&self, mut moved: MovedMessage) {
         moved.delivery.move_to(&self.route);
         lock(&self.standing).held += 1;
         drop(self.moved.send(moved));
@@ -76,7 +76,7 @@ pub(crate) struct Sharing {
     calls: Arc<Calls>,
     meters: Arc<RouteMeters>,
     /// Taken once.
-    moved: Mutex<Option<mpsc::UnboundedReceiver<Moved>>>,
+    moved: Mutex<Option<mpsc::UnboundedReceiver<MovedMessage>>>,
     /// The routes that may take its messages. Set once all routes are known.
     others: OnceLock<Vec<Arc<Intake>>>,
     /// Whether all of its messages move, for the log.
@@ -115,7 +115,7 @@ impl Sharing {
     }
 
     /// Messages of the other routes; can be taken once.
-    pub(crate) fn moved(&self) -> Option<mpsc::UnboundedReceiver<Moved>> {
+    pub(crate) fn moved(&self) -> Option<mpsc::UnboundedReceiver<MovedMessage>> {
         lock(&self.moved).take()
     }
 

@@ -34,11 +34,11 @@ const COMES_BACK: Duration = Duration::from_secs(30);
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct NoTurn {
     at: Mono,
-    why: Reason,
+    why: NoTurnReason,
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Reason {
+enum NoTurnReason {
     /// The paced limit.
     Slots(WaitReason),
     /// The route itself.
@@ -60,13 +60,13 @@ pub(crate) fn comes_too_late(
     }
     let end = waiting.deadline()?;
     let paced = match availability {
-        Availability::Until(at, why) => Some((at, Reason::Slots(why))),
+        Availability::Until(at, why) => Some((at, NoTurnReason::Slots(why))),
         Availability::Open | Availability::OutOfReach(_) => None,
     };
     let sends = route.gate.sends();
     let why_shut = match sends {
-        Sends::Nothing(_, why) => Reason::Route(why),
-        Sends::All(_) | Sends::Granted { .. } => Reason::Route(Shut::Limit),
+        Sends::Nothing(_, why) => NoTurnReason::Route(why),
+        Sends::All(_) | Sends::Granted { .. } => NoTurnReason::Route(Shut::Limit),
     };
     let shut = sends.held_until().map(|at| (at, why_shut));
     let latest = paced.into_iter().chain(shut).max_by_key(|(at, _)| *at);
@@ -86,7 +86,7 @@ pub(crate) fn others_take_all(
     let is_known = !matches!(availability, Availability::OutOfReach(_));
     let end = waiting.deadline().filter(|_| refuses && is_known)?;
     let at = scheduler.no_turn_before(waiting, now)?;
-    let why = Reason::Others {
+    let why = NoTurnReason::Others {
         comes_back: at.since(end),
     };
     (at > end).then_some(NoTurn { at, why })
@@ -98,17 +98,17 @@ pub(crate) fn refuse(waiting: Waiting, late: NoTurn, pacer: &PacerHandle, now: M
     job.route.meters.denials.increment(1);
     let (wait, store_now) = (late.at.since(now), pacer.store_time(now));
     let told = match late.why {
-        Reason::Slots(WaitReason::Turn) => wait,
+        NoTurnReason::Slots(WaitReason::Turn) => wait,
         // Many callers may get this answer: a second between their tries bounds how often they ask.
-        Reason::Others { comes_back } => comes_back.max(COMES_BACK_SOON),
-        Reason::Slots(WaitReason::Frozen | WaitReason::Paused) | Reason::Route(_) => {
+        NoTurnReason::Others { comes_back } => comes_back.max(COMES_BACK_SOON),
+        NoTurnReason::Slots(WaitReason::Frozen | WaitReason::Paused) | NoTurnReason::Route(_) => {
             wait.min(COMES_BACK)
         }
     };
     let mut verdict = later(&job.history, told, store_now);
     let name = &pacer.name;
     match (late.why, pacer.rows()) {
-        (Reason::Slots(WaitReason::Turn), Some(rows)) => explain(
+        (NoTurnReason::Slots(WaitReason::Turn), Some(rows)) => explain(
             &mut verdict,
             &DeniedHeaders {
                 name,
@@ -126,7 +126,7 @@ pub(crate) fn refuse(waiting: Waiting, late: NoTurn, pacer: &PacerHandle, now: M
     job.settle_because(verdict, Some(Why::DeniedBy(name)));
 }
 
-impl Reason {
+impl NoTurnReason {
     fn in_words(self, limit: &str) -> String {
         match self {
             Self::Slots(WaitReason::Turn) => format!("the limit {limit} is used up"),

@@ -4,14 +4,14 @@ use std::collections::{BTreeSet, VecDeque};
 
 /// A queue with consumers.
 #[derive(Debug, Default)]
-pub(super) struct Broker {
+pub(super) struct SimulatedQueue {
     queue: VecDeque<u32>,
     /// Replicas that may hold at least one more.
     open: BTreeSet<u32>,
     next: u32,
 }
 
-impl Broker {
+impl SimulatedQueue {
     pub(super) fn publish(&mut self, message: u32) {
         self.queue.push_back(message);
     }

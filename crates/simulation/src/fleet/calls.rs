@@ -11,17 +11,17 @@ use sluiced_core::judge::Outcome;
 use sluiced_core::leases::Slot;
 use sluiced_core::time::{Mono, Now, StoreTime, micros};
 
-use super::{Event, Fleet, Parcel, Replica, WORLD};
-use crate::watch::{Away, FleetEvent, Watch};
+use super::{Fleet, Parcel, SimEvent, SimulatedReplica, WORLD};
+use crate::watch::{Away, FleetEvent, FleetWatch};
 
 /// A refusal of one message asks it to wait for so long.
 const REFUSED: Duration = Duration::from_secs(1);
 
-impl<'a, W: Watch> Fleet<'a, W> {
+impl<'a, W: FleetWatch> Fleet<'a, W> {
     /// Like `core::after_call`: a slot or a permit that is too late now is lost, never used late.
     pub(super) fn last_look(
         &mut self,
-        replica: &mut Replica<'a>,
+        replica: &mut SimulatedReplica<'a>,
         parcel: Parcel<'a>,
         slot: Slot,
         mono: Mono,
@@ -34,7 +34,7 @@ impl<'a, W: Watch> Fleet<'a, W> {
         }
         self.see(replica.id, FleetEvent::Called { message });
         let way = self.travel();
-        self.after(way, replica.id, Event::Arrive(parcel));
+        self.after(way, replica.id, SimEvent::Arrive(parcel));
     }
 
     /// One way to the downstream, or back.
@@ -45,7 +45,7 @@ impl<'a, W: Watch> Fleet<'a, W> {
 
     /// A message that was not accepted is ready again, or goes back to its queue, once its grants
     /// were returned.
-    pub(super) fn again(&mut self, replica: &mut Replica<'a>, parcel: Parcel<'a>) {
+    pub(super) fn again(&mut self, replica: &mut SimulatedReplica<'a>, parcel: Parcel<'a>) {
         if parcel.granted.is_some() {
             self.take_back(replica, vec![parcel]);
         } else if replica.stopping {
@@ -77,7 +77,7 @@ impl<'a, W: Watch> Fleet<'a, W> {
         let answer = match self.refuses(&parcel) {
             Some((wait, heard)) => {
                 self.see(replica, FleetEvent::Throttled { message });
-                Event::Throttled {
+                SimEvent::Throttled {
                     parcel,
                     wait,
                     heard,
@@ -85,7 +85,7 @@ impl<'a, W: Watch> Fleet<'a, W> {
             }
             None => {
                 self.see(replica, FleetEvent::Accepted { message });
-                Event::Settle(parcel)
+                SimEvent::Settle(parcel)
             }
         };
         self.after(call, replica, answer);
@@ -105,7 +105,7 @@ impl<'a, W: Watch> Fleet<'a, W> {
     /// The downstream refused a call: what that is about waits, and other messages go first.
     pub(super) fn refused(
         &mut self,
-        replica: &mut Replica<'a>,
+        replica: &mut SimulatedReplica<'a>,
         mut parcel: Parcel<'a>,
         wait: Duration,
         heard: bool,
@@ -125,7 +125,7 @@ impl<'a, W: Watch> Fleet<'a, W> {
             replica.turn = None;
             replica.scheduler.pacing_mut().refused_for(wait, mono);
             let way = self.way();
-            self.after(way, WORLD, Event::Freeze { wait, heard });
+            self.after(way, WORLD, SimEvent::Freeze { wait, heard });
         }
         if let Next::Again { waits, .. } = follows.next {
             match waits {
@@ -138,7 +138,12 @@ impl<'a, W: Watch> Fleet<'a, W> {
     }
 
     /// The downstream accepted a call.
-    pub(super) fn settle(&mut self, replica: &mut Replica<'a>, parcel: &Parcel<'a>, mono: Mono) {
+    pub(super) fn settle(
+        &mut self,
+        replica: &mut SimulatedReplica<'a>,
+        parcel: &Parcel<'a>,
+        mono: Mono,
+    ) {
         let follows = self.after_call(replica, parcel, Outcome::Accepted, mono);
         tell_keys(replica, parcel, follows.keys, mono);
         replica.unsettled.remove(&parcel.id);
@@ -152,7 +157,7 @@ impl<'a, W: Watch> Fleet<'a, W> {
     /// What `core` decides about a call that was answered. A message is refused for as long as it may be.
     fn after_call(
         &self,
-        replica: &mut Replica<'a>,
+        replica: &mut SimulatedReplica<'a>,
         parcel: &Parcel<'a>,
         outcome: Outcome,
         mono: Mono,
@@ -203,7 +208,12 @@ impl<'a, W: Watch> Fleet<'a, W> {
 }
 
 /// What the answer shows about the keys of its message.
-fn tell_keys(replica: &mut Replica<'_>, parcel: &Parcel<'_>, keys: KeyChanges, mono: Mono) {
+fn tell_keys(
+    replica: &mut SimulatedReplica<'_>,
+    parcel: &Parcel<'_>,
+    keys: KeyChanges,
+    mono: Mono,
+) {
     match keys {
         KeyChanges::Pass(keys) => {
             for key in keys {

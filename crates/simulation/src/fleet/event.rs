@@ -30,7 +30,7 @@ pub(super) struct Request<'a> {
 
 /// The answer of the keyed limits to a request.
 #[derive(Debug)]
-pub(super) struct Reply {
+pub(super) struct StoreReply {
     pub(super) asked: Memory,
     pub(super) entered: AnswerHead,
     /// No other replica asks.
@@ -40,7 +40,7 @@ pub(super) struct Reply {
 }
 
 #[derive(Debug)]
-pub(super) enum Event<'a> {
+pub(super) enum SimEvent<'a> {
     // At a replica.
     Wake(u64),
     Deliver(u32),
@@ -56,7 +56,7 @@ pub(super) enum Event<'a> {
     },
     Admitted {
         id: u64,
-        reply: Reply,
+        reply: StoreReply,
     },
     AdmitFailed {
         id: u64,
@@ -133,25 +133,25 @@ pub(super) enum Event<'a> {
 }
 
 #[derive(Debug)]
-pub(super) struct Entry<'a> {
+pub(super) struct TimedEvent<'a> {
     pub(super) at: u64,
     pub(super) order: u64,
     pub(super) replica: u32,
-    pub(super) event: Event<'a>,
+    pub(super) event: SimEvent<'a>,
 }
 
-impl PartialEq for Entry<'_> {
+impl PartialEq for TimedEvent<'_> {
     fn eq(&self, other: &Self) -> bool {
         self.order == other.order
     }
 }
-impl Eq for Entry<'_> {}
-impl PartialOrd for Entry<'_> {
+impl Eq for TimedEvent<'_> {}
+impl PartialOrd for TimedEvent<'_> {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
-impl Ord for Entry<'_> {
+impl Ord for TimedEvent<'_> {
     /// The earliest is the greatest, so that the heap returns it first.
     fn cmp(&self, other: &Self) -> Ordering {
         (other.at, other.order).cmp(&(self.at, self.order))

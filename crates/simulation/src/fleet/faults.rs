@@ -8,16 +8,16 @@ use sluiced_core::rate::Rate;
 use sluiced_core::scheduler::Needs;
 use sluiced_core::time::micros;
 
-use super::{Event, Fleet, Replica, WORLD};
+use super::{Fleet, SimEvent, SimulatedReplica, WORLD};
 use crate::surroundings::{Break, Fault, Surroundings};
-use crate::watch::{FleetEvent, Watch};
+use crate::watch::{FleetEvent, FleetWatch};
 
 /// By then every replica has reported what it remembers to a store that was restarted.
 const LOSS_KNOWN: u64 = 4_000_000;
 /// By then some replica has reported a step of the store's clock.
 const STEP_SEEN: u64 = 1_500_000;
 
-impl<'a, W: Watch> Fleet<'a, W> {
+impl<'a, W: FleetWatch> Fleet<'a, W> {
     pub(super) fn strike(&mut self, fault: Fault) {
         let victim = match fault {
             Fault::Crash | Fault::Leave | Fault::Pause(_) => self.any_replica(),
@@ -82,7 +82,8 @@ impl<'a, W: Watch> Fleet<'a, W> {
 
     /// Picks a healthy replica that is not the only one.
     fn one_of_several(&mut self) -> Option<u32> {
-        let well = |replica: &&Replica<'_>| replica.paused_until < u64::MAX && !replica.is_deaf;
+        let well =
+            |replica: &&SimulatedReplica<'_>| replica.paused_until < u64::MAX && !replica.is_deaf;
         let ids: Vec<u32> = self
             .alive()
             .filter(well)
@@ -114,7 +115,7 @@ impl<'a, W: Watch> Fleet<'a, W> {
             }
             _ => return true,
         };
-        let deaf = |replica: &Replica<'_>| {
+        let deaf = |replica: &SimulatedReplica<'_>| {
             let mono = replica.mono(self.t);
             replica.paused_until > self.t || replica.store.store_time(mono).is_none()
         };
@@ -143,7 +144,7 @@ impl<'a, W: Watch> Fleet<'a, W> {
         for id in self.ids() {
             if !self.dice.chance(deaf) {
                 let way = self.way();
-                self.after(way, id, Event::Changed);
+                self.after(way, id, SimEvent::Changed);
             }
         }
     }
@@ -182,7 +183,7 @@ impl<'a, W: Watch> Fleet<'a, W> {
     /// At least one replica must be there to send the messages.
     fn never_alone(&mut self) {
         if self.alive().all(|replica| replica.stopping) {
-            self.after(1_000, WORLD, Event::Start);
+            self.after(1_000, WORLD, SimEvent::Start);
         }
     }
 
@@ -215,7 +216,7 @@ impl<'a, W: Watch> Fleet<'a, W> {
                     // Most receive it at once, some late, some never.
                     if !self.dice.chance(100_000) {
                         let way = self.way();
-                        self.after(way, id, Event::Frozen(row, freeze));
+                        self.after(way, id, SimEvent::Frozen(row, freeze));
                     }
                 }
             }

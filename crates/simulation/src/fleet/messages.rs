@@ -9,9 +9,9 @@ use sluiced_core::limits::Ticket;
 use sluiced_core::scheduler::Departure;
 use sluiced_core::time::{Mono, StoreTime, micros};
 
-use super::{Event, Fleet, Parcel, Replica, WORLD};
+use super::{Fleet, Parcel, SimEvent, SimulatedReplica, WORLD};
 use crate::setting::LongWait;
-use crate::watch::{Away, EndWithoutCall, FleetEvent, Watch};
+use crate::watch::{Away, EndWithoutCall, FleetEvent, FleetWatch};
 
 /// From the queue to a replica, at the median.
 const DELIVERY: Duration = Duration::from_micros(400);
@@ -22,7 +22,7 @@ const ROUND: Duration = Duration::from_millis(500);
 /// A tap is reviewed no more often than this.
 const LOOK: Duration = Duration::from_millis(1);
 
-impl<'a, W: Watch> Fleet<'a, W> {
+impl<'a, W: FleetWatch> Fleet<'a, W> {
     /// A message is in the work queue.
     pub(super) fn publish(&mut self, message: u32, is_new: bool) {
         self.broker.publish(message);
@@ -36,7 +36,7 @@ impl<'a, W: Watch> Fleet<'a, W> {
         self.see(WORLD, FleetEvent::Queued { message, is_new });
     }
 
-    pub(super) fn give_up(&mut self, replica: &mut Replica<'a>, message: u32) {
+    pub(super) fn give_up(&mut self, replica: &mut SimulatedReplica<'a>, message: u32) {
         replica.unsettled.remove(&message);
         self.requeue(message);
     }
@@ -59,7 +59,7 @@ impl<'a, W: Watch> Fleet<'a, W> {
             replica.last_delivery = replica.last_delivery.max(at);
             let wait = replica.last_delivery - self.t;
             self.replicas[id as usize] = Some(replica);
-            self.after(wait, id, Event::Deliver(message));
+            self.after(wait, id, SimEvent::Deliver(message));
         }
         if self.broker.is_empty() {
             self.see(WORLD, FleetEvent::QueueEmpty);
@@ -67,7 +67,7 @@ impl<'a, W: Watch> Fleet<'a, W> {
     }
 
     /// A message comes to a replica.
-    pub(super) fn deliver(&mut self, replica: &mut Replica<'a>, id: u32, mono: Mono) {
+    pub(super) fn deliver(&mut self, replica: &mut SimulatedReplica<'a>, id: u32, mono: Mono) {
         if replica.stopping {
             return self.give_up(replica, id);
         }
@@ -101,7 +101,12 @@ impl<'a, W: Watch> Fleet<'a, W> {
     }
 
     /// A message ends without a call.
-    pub(super) fn ended(&mut self, replica: &mut Replica<'a>, message: u32, how: EndWithoutCall) {
+    pub(super) fn ended(
+        &mut self,
+        replica: &mut SimulatedReplica<'a>,
+        message: u32,
+        how: EndWithoutCall,
+    ) {
         replica.unsettled.remove(&message);
         self.see(replica.id, FleetEvent::Ended { message, how });
     }
@@ -109,7 +114,7 @@ impl<'a, W: Watch> Fleet<'a, W> {
     /// A keyed limit denied a message, and it cannot wait in memory.
     pub(super) fn leaves(
         &mut self,
-        replica: &mut Replica<'a>,
+        replica: &mut SimulatedReplica<'a>,
         parcel: &Parcel<'a>,
         departure: &Departure,
     ) {
@@ -126,7 +131,7 @@ impl<'a, W: Watch> Fleet<'a, W> {
     /// Sends a message through the wait ladder, to come back after `wait`.
     pub(super) fn send_away(
         &mut self,
-        replica: &mut Replica<'a>,
+        replica: &mut SimulatedReplica<'a>,
         id: u32,
         wait: Duration,
         why: Away,
@@ -136,11 +141,11 @@ impl<'a, W: Watch> Fleet<'a, W> {
         let step = Ladder::up_to(LONGEST_WAIT).rung(wait).length();
         let message = id;
         self.see(replica.id, FleetEvent::Away { message, why });
-        self.after(micros(step), WORLD, Event::Back(id));
+        self.after(micros(step), WORLD, SimEvent::Back(id));
     }
 
     /// Decides what the replica sends now.
-    pub(super) fn review_gate(&self, replica: &mut Replica<'a>, mono: Mono) {
+    pub(super) fn review_gate(&self, replica: &mut SimulatedReplica<'a>, mono: Mono) {
         let store_now = Some(self.store.clock(self.t));
         let Some(turn) = replica.gate.review(store_now, 0, mono) else {
             return;
@@ -153,7 +158,7 @@ impl<'a, W: Watch> Fleet<'a, W> {
     }
 
     /// A message waits for its slot, and before that for its own time and for its route's.
-    fn hold(&self, replica: &mut Replica<'a>, parcel: Parcel<'a>, mono: Mono) {
+    fn hold(&self, replica: &mut SimulatedReplica<'a>, parcel: Parcel<'a>, mono: Mono) {
         let until = self.away.get(&parcel.id).filter(|at| **at > self.t);
         let own_time = until.map(|at| mono + Duration::from_micros(at - self.t));
         match own_time.max(replica.gate.sends().held_until()) {
@@ -163,7 +168,11 @@ impl<'a, W: Watch> Fleet<'a, W> {
     }
 
     /// Returns when to look again.
-    pub(super) fn decide_tap(&mut self, replica: &mut Replica<'a>, mono: Mono) -> Option<Mono> {
+    pub(super) fn decide_tap(
+        &mut self,
+        replica: &mut SimulatedReplica<'a>,
+        mono: Mono,
+    ) -> Option<Mono> {
         let route = self.setting.route;
         let rule = TapRule {
             max_hold: route.max_hold,
@@ -187,7 +196,7 @@ impl<'a, W: Watch> Fleet<'a, W> {
     }
 
     /// No slot comes for long, and the route does not hold its messages.
-    fn deny_all(&mut self, replica: &mut Replica<'a>, wait: Duration) {
+    fn deny_all(&mut self, replica: &mut SimulatedReplica<'a>, wait: Duration) {
         let interval = self.setting.route.rows.first().map(|pace| pace.interval());
         let denied = replica.scheduler.extract(|_| true);
         for (place, parcel) in (0_u32..).zip(denied) {

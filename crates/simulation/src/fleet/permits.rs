@@ -7,15 +7,15 @@ use sluiced_core::limits::{Rule, Ticket};
 use sluiced_core::scheduler::Question;
 use sluiced_core::time::{Mono, micros};
 
-use super::event::{Reply, Request};
+use super::event::{Request, StoreReply};
 use super::replica::{key_id, names};
 use super::slots::{STORE_TIMEOUT, Trip};
 use super::store::{Asker, Woken};
-use super::{Event, Fleet, Parcel, Replica};
-use crate::watch::{FleetEvent, Watch};
+use super::{Fleet, Parcel, SimEvent, SimulatedReplica};
+use crate::watch::{FleetEvent, FleetWatch};
 
-impl<'a, W: Watch> Fleet<'a, W> {
-    pub(super) fn asker(&self, replica: &Replica<'a>) -> Asker {
+impl<'a, W: FleetWatch> Fleet<'a, W> {
+    pub(super) fn asker(&self, replica: &SimulatedReplica<'a>) -> Asker {
         let memory = replica.store.memory();
         Asker {
             replica: replica.id,
@@ -29,7 +29,11 @@ impl<'a, W: Watch> Fleet<'a, W> {
     }
 
     /// Asks the keyed limits.
-    pub(super) fn admit(&mut self, replica: &mut Replica<'a>, mut question: Question<Parcel<'a>>) {
+    pub(super) fn admit(
+        &mut self,
+        replica: &mut SimulatedReplica<'a>,
+        mut question: Question<Parcel<'a>>,
+    ) {
         for asked in &mut question.asked {
             self.tickets += 1;
             asked.item.ticket = Ticket(self.tickets);
@@ -41,13 +45,13 @@ impl<'a, W: Watch> Fleet<'a, W> {
         replica.admitting.insert(id, question);
     }
 
-    fn send(&mut self, replica: &Replica<'a>, question: &Question<Parcel<'a>>) -> u64 {
+    fn send(&mut self, replica: &SimulatedReplica<'a>, question: &Question<Parcel<'a>>) -> u64 {
         self.asks += 1;
         let id = self.asks;
         // In doubt no question is lost: see `lib.rs`.
         let Trip { out, back } = self.trip(replica, !self.in_doubt());
         if back.is_none() {
-            self.after(STORE_TIMEOUT, replica.id, Event::AdmitFailed { id });
+            self.after(STORE_TIMEOUT, replica.id, SimEvent::AdmitFailed { id });
         }
         if let Some(out) = out {
             let request = Request {
@@ -57,7 +61,7 @@ impl<'a, W: Watch> Fleet<'a, W> {
                 sent: self.t,
                 back,
             };
-            self.after(out, replica.id, Event::Admit { id, request });
+            self.after(out, replica.id, SimEvent::Admit { id, request });
         }
         id
     }
@@ -67,7 +71,7 @@ impl<'a, W: Watch> Fleet<'a, W> {
         if self.store.is_down(self.t) {
             if request.back.is_some() {
                 let wait = self.refusal(request.sent);
-                self.after(wait, replica, Event::AdmitFailed { id });
+                self.after(wait, replica, SimEvent::AdmitFailed { id });
             }
             return;
         }
@@ -83,14 +87,14 @@ impl<'a, W: Watch> Fleet<'a, W> {
         };
         self.see(replica, note);
         if let Some(back) = request.back {
-            let reply = Reply {
+            let reply = StoreReply {
                 asked: asker.memory,
                 entered,
                 alone,
                 decisions,
                 sent: request.sent,
             };
-            self.after(back, replica, Event::Admitted { id, reply });
+            self.after(back, replica, SimEvent::Admitted { id, reply });
         } else if granted > 0 {
             self.see(replica, FleetEvent::ReplyLost);
         }
@@ -99,9 +103,9 @@ impl<'a, W: Watch> Fleet<'a, W> {
     /// The store answered.
     pub(super) fn admitted(
         &mut self,
-        replica: &mut Replica<'a>,
+        replica: &mut SimulatedReplica<'a>,
         id: u64,
-        reply: Reply,
+        reply: StoreReply,
         mono: Mono,
     ) {
         let sent = replica.mono(reply.sent);
@@ -137,7 +141,12 @@ impl<'a, W: Watch> Fleet<'a, W> {
         self.empty_if_stopping(replica);
     }
 
-    fn note(&mut self, replica: &mut Replica<'a>, parcel: &Parcel<'a>, decision: &Decision) {
+    fn note(
+        &mut self,
+        replica: &mut SimulatedReplica<'a>,
+        parcel: &Parcel<'a>,
+        decision: &Decision,
+    ) {
         let denied = match decision {
             Decision::NotAsked => return,
             Decision::Denied { by, .. } => u8::try_from(*by).ok(),
@@ -152,7 +161,7 @@ impl<'a, W: Watch> Fleet<'a, W> {
     }
 
     /// A replica that stops sends nothing any more: its grants are returned, and its messages go back.
-    pub(super) fn empty_if_stopping(&mut self, replica: &mut Replica<'a>) {
+    pub(super) fn empty_if_stopping(&mut self, replica: &mut SimulatedReplica<'a>) {
         if replica.stopping {
             for parcel in replica.scheduler.extract_all() {
                 self.again(replica, parcel);
@@ -161,7 +170,7 @@ impl<'a, W: Watch> Fleet<'a, W> {
     }
 
     /// The store did not answer, or its answer is not used. The messages may have been granted.
-    pub(super) fn unanswered(&mut self, replica: &mut Replica<'a>, id: u64, mono: Mono) {
+    pub(super) fn unanswered(&mut self, replica: &mut SimulatedReplica<'a>, id: u64, mono: Mono) {
         let Some(question) = replica.admitting.remove(&id) else {
             return;
         };
@@ -173,7 +182,11 @@ impl<'a, W: Watch> Fleet<'a, W> {
     }
 
     /// Grants that were certainly not used are returned; then the messages are ready again.
-    pub(super) fn take_back(&mut self, replica: &mut Replica<'a>, mut parcels: Vec<Parcel<'a>>) {
+    pub(super) fn take_back(
+        &mut self,
+        replica: &mut SimulatedReplica<'a>,
+        mut parcels: Vec<Parcel<'a>>,
+    ) {
         for parcel in &mut parcels {
             replica.running.remove(&parcel.id);
             if replica.is_deaf {
@@ -181,11 +194,11 @@ impl<'a, W: Watch> Fleet<'a, W> {
             }
         }
         if replica.is_deaf {
-            return self.after(STORE_TIMEOUT, replica.id, Event::Again(parcels));
+            return self.after(STORE_TIMEOUT, replica.id, SimEvent::Again(parcels));
         }
         let (out, asker) = (self.way(), self.asker(replica));
         let sent = self.t;
-        let event = Event::TakeBack {
+        let event = SimEvent::TakeBack {
             asker,
             parcels,
             sent,
@@ -208,17 +221,17 @@ impl<'a, W: Watch> Fleet<'a, W> {
             parcel.granted = None;
         }
         let way = self.way();
-        self.after(way, replica, Event::Again(parcels));
+        self.after(way, replica, SimEvent::Again(parcels));
     }
 
     /// A call has ended, or it is not known whether it was granted.
-    pub(super) fn end_call(&mut self, replica: &mut Replica<'a>, parcel: &Parcel<'a>) {
+    pub(super) fn end_call(&mut self, replica: &mut SimulatedReplica<'a>, parcel: &Parcel<'a>) {
         replica.running.remove(&parcel.id);
         let lost = replica.is_deaf || self.dice.chance(self.setting.around.lost_asks);
         if self.counts_calls() && !lost {
             let (out, asker) = (self.way(), self.asker(replica));
             let parcel = *parcel;
-            self.after(out, replica.id, Event::Release { asker, parcel });
+            self.after(out, replica.id, SimEvent::Release { asker, parcel });
         }
     }
 
@@ -234,7 +247,7 @@ impl<'a, W: Watch> Fleet<'a, W> {
             for ((name, charge), limit) in charges.zip(keyed) {
                 if matches!(limit.rule, Rule::Concurrency(_)) {
                     let (key, units) = (key_id(name), charge.cost.units());
-                    self.after(way, asker.replica, Event::Freed { key, units });
+                    self.after(way, asker.replica, SimEvent::Freed { key, units });
                 }
             }
         }
@@ -247,11 +260,11 @@ impl<'a, W: Watch> Fleet<'a, W> {
             }
             let (way, key) = (self.way(), key_id(waiting.name));
             let units = waiting.units;
-            self.after(way, waiting.replica, Event::Freed { key, units });
+            self.after(way, waiting.replica, SimEvent::Freed { key, units });
         }
     }
 
-    fn ask_time(&mut self, replica: &Replica<'a>) {
+    fn ask_time(&mut self, replica: &SimulatedReplica<'a>) {
         let question = Question {
             asked: Vec::new(),
             wanted: 0,
@@ -262,13 +275,13 @@ impl<'a, W: Watch> Fleet<'a, W> {
 
     /// Runs again and again: asks the store for its state, whatever else is asked, and renews the calls
     /// under way.
-    pub(super) fn beat(&mut self, replica: &mut Replica<'a>) {
-        self.after(micros(BEAT), replica.id, Event::Beat);
+    pub(super) fn beat(&mut self, replica: &mut SimulatedReplica<'a>) {
+        self.after(micros(BEAT), replica.id, SimEvent::Beat);
         self.ask_time(replica);
         if self.counts_calls() && !replica.is_deaf {
             let (out, asker) = (self.way(), self.asker(replica));
             let calls = replica.running.values().copied().collect();
-            self.after(out, replica.id, Event::Renew { asker, calls });
+            self.after(out, replica.id, SimEvent::Renew { asker, calls });
         }
     }
 

@@ -8,17 +8,17 @@ use sluiced_core::headroom::{AutoHeadroom, Headroom, Measured};
 use sluiced_core::policy::{LimitPolicy, PolicyVersion};
 use sluiced_core::time::Mono;
 
-use super::{Event, Fleet, Replica};
-use crate::setting::{Followed, Following};
-use crate::watch::Watch;
+use super::{Fleet, SimEvent, SimulatedReplica};
+use crate::setting::{Followed, FollowedHeadroom};
+use crate::watch::FleetWatch;
 
-impl<'a, W: Watch> Fleet<'a, W> {
+impl<'a, W: FleetWatch> Fleet<'a, W> {
     /// A replica asks for the current policy, once at a time.
-    pub(super) fn declare(&mut self, replica: &mut Replica<'a>) {
+    pub(super) fn declare(&mut self, replica: &mut SimulatedReplica<'a>) {
         if !replica.declaring {
             replica.declaring = true;
             let way = self.way();
-            self.after(way, replica.id, Event::Declare(replica.known.clone()));
+            self.after(way, replica.id, SimEvent::Declare(replica.known.clone()));
         }
     }
 
@@ -34,13 +34,13 @@ impl<'a, W: Watch> Fleet<'a, W> {
             }
             (self.way(), Some(policy))
         };
-        self.after(wait, replica, Event::Declared(answer));
+        self.after(wait, replica, SimEvent::Declared(answer));
     }
 
     /// A replica receives the current policy.
     pub(super) fn declare_answered(
         &mut self,
-        replica: &mut Replica<'a>,
+        replica: &mut SimulatedReplica<'a>,
         policy: Option<LimitPolicy>,
         mono: Mono,
     ) {
@@ -55,7 +55,7 @@ impl<'a, W: Watch> Fleet<'a, W> {
     }
 
     /// A replica uses the policy that it received, once its headroom keeps enough for the way.
-    fn adopt(&mut self, replica: &mut Replica<'a>, mono: Mono) {
+    fn adopt(&mut self, replica: &mut SimulatedReplica<'a>, mono: Mono) {
         let Some(policy) = replica.received.take() else {
             return;
         };
@@ -72,7 +72,7 @@ impl<'a, W: Watch> Fleet<'a, W> {
             if replica.shakes_made < FIRST || wanted.is_some() {
                 if let Some(headroom) = wanted.filter(|_| replica.shakes_made >= FIRST) {
                     let way = self.way();
-                    self.after(way, replica.id, Event::Follow(policy.version, headroom));
+                    self.after(way, replica.id, SimEvent::Follow(policy.version, headroom));
                     self.declare(replica);
                 }
                 replica.received = Some(policy);
@@ -99,9 +99,9 @@ const APART: u64 = 1_000_000;
 /// So many replicas per million miss a notice.
 const DEAF: u64 = 100_000;
 
-impl<'a, W: Watch> Fleet<'a, W> {
+impl<'a, W: FleetWatch> Fleet<'a, W> {
     /// A handshake, and a check of the headroom.
-    pub(super) fn handshake(&mut self, replica: &mut Replica<'a>, mono: Mono) {
+    pub(super) fn handshake(&mut self, replica: &mut SimulatedReplica<'a>, mono: Mono) {
         let Some(following) = self.setting.follows else {
             return;
         };
@@ -113,7 +113,7 @@ impl<'a, W: Watch> Fleet<'a, W> {
         } else {
             APART
         };
-        self.after(took + apart, replica.id, Event::Handshake);
+        self.after(took + apart, replica.id, SimEvent::Handshake);
         if replica.received.is_some() {
             return self.adopt(replica, mono);
         }
@@ -128,7 +128,7 @@ impl<'a, W: Watch> Fleet<'a, W> {
             .and_then(|follow| follow.wanted(measured, &following.bounds, mono));
         if let Some(headroom) = wanted {
             let way = self.way();
-            self.after(way, replica.id, Event::Follow(over, headroom));
+            self.after(way, replica.id, SimEvent::Follow(over, headroom));
         }
     }
 
@@ -144,7 +144,11 @@ impl<'a, W: Watch> Fleet<'a, W> {
     }
 }
 
-fn measured(replica: &mut Replica<'_>, following: &Following, mono: Mono) -> Measured {
+fn measured(
+    replica: &mut SimulatedReplica<'_>,
+    following: &FollowedHeadroom,
+    mono: Mono,
+) -> Measured {
     let late = match following.of {
         Followed::Paced(rate) => replica.late.worth(rate.window(), mono),
         Followed::Keyed(_) => {

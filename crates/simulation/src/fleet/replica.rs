@@ -20,11 +20,11 @@ use sluiced_core::scheduler::{HoldRules, KeyId, Question, Questions, Queued, Sch
 use sluiced_core::time::{Mono, StoreTime, micros};
 
 use crate::dice::{Dice, mix};
-use crate::setting::{KeyCost, Keyed, LongWait, Message, Setting, SimulatedRoute};
+use crate::setting::{KeyCost, KeyedRule, LongWait, Message, Setting, SimulatedRoute};
 
 /// A running replica.
 #[derive(Debug)]
-pub(super) struct Replica<'a> {
+pub(super) struct SimulatedReplica<'a> {
     pub(super) id: u32,
     pub(super) scheduler: Scheduler<Parcel<'a>>,
     /// The replica sends nothing any more, and waits for its calls under way.
@@ -73,7 +73,7 @@ pub(super) struct Replica<'a> {
     drift: i64,
 }
 
-impl Replica<'_> {
+impl SimulatedReplica<'_> {
     pub(super) fn new(id: u32, t: u64, setting: &Setting<'_>, dice: &mut Dice) -> Self {
         let most = setting.around.drift;
         let drift = i64::try_from(dice.below(most.unsigned_abs() * 2 + 1)).unwrap_or_default();
@@ -157,16 +157,16 @@ impl Replica<'_> {
 }
 
 /// A limit and one of its keys.
-pub(super) type Name = (usize, u32);
+pub(super) type StateKey = (usize, u32);
 
 /// The keys of charges.
-pub(super) fn names(charges: &[KeyCost]) -> impl Iterator<Item = Name> {
+pub(super) fn names(charges: &[KeyCost]) -> impl Iterator<Item = StateKey> {
     let each = charges.iter().enumerate();
     each.map(|(index, charge)| (index, charge.key))
 }
 
 /// A key, for the scheduler.
-pub(super) fn key_id((limit, key): Name) -> KeyId {
+pub(super) fn key_id((limit, key): StateKey) -> KeyId {
     (limit as u64) << 32 | u64::from(key)
 }
 
@@ -196,7 +196,7 @@ impl Parcel<'_> {
         self.keys().filter(|key| !self.is_for_all(*key)).collect()
     }
 
-    fn limit(&self, key: KeyId) -> Option<&Keyed> {
+    fn limit(&self, key: KeyId) -> Option<&KeyedRule> {
         self.route.keyed.get((key >> 32) as usize)
     }
 }

@@ -7,8 +7,8 @@ use sluiced_core::policy::PolicyVersion;
 use sluiced_core::schedule::{Ask, ClockView, LeaseAnswer, Pace};
 use sluiced_core::time::Mono;
 
-use super::{Event, Fleet, Replica};
-use crate::watch::{FleetEvent, Watch};
+use super::{Fleet, SimEvent, SimulatedReplica};
+use crate::watch::{FleetEvent, FleetWatch};
 
 /// A client gives up on the store after this.
 pub(super) const STORE_TIMEOUT: u64 = 500_000;
@@ -27,9 +27,9 @@ pub(super) struct Trip {
     pub(super) back: Option<u64>,
 }
 
-impl<'a, W: Watch> Fleet<'a, W> {
+impl<'a, W: FleetWatch> Fleet<'a, W> {
     /// The way of a request, which may be lost before or after it is executed.
-    pub(super) fn trip(&mut self, replica: &Replica<'a>, may_fail: bool) -> Trip {
+    pub(super) fn trip(&mut self, replica: &SimulatedReplica<'a>, may_fail: bool) -> Trip {
         let (out, back) = (self.way() + replica.detour.0, self.way() + replica.detour.1);
         let drops = may_fail && self.dice.chance(self.setting.around.lost_asks);
         let lost = drops || replica.is_deaf;
@@ -50,7 +50,7 @@ impl<'a, W: Watch> Fleet<'a, W> {
         }
     }
 
-    pub(super) fn ask(&mut self, replica: &mut Replica<'a>, row: Row, ask: Ask) {
+    pub(super) fn ask(&mut self, replica: &mut SimulatedReplica<'a>, row: Row, ask: Ask) {
         let here = self.store.clock(self.t);
         let before = replica.turn.is_some_and(|turn| here + TURN_DOUBT < turn.at);
         let asked = FleetEvent::Asked {
@@ -69,10 +69,10 @@ impl<'a, W: Watch> Fleet<'a, W> {
         let holder = replica.scheduler.pacing().holder(row);
         let known = holder.map(|holder| (*holder.pace(), holder.known()));
         if back.is_none() {
-            self.after(STORE_TIMEOUT, replica.id, Event::AskFailed { id, row });
+            self.after(STORE_TIMEOUT, replica.id, SimEvent::AskFailed { id, row });
         }
         if let (Some(out), Some(known)) = (out, known) {
-            let ask = Event::Ask {
+            let ask = SimEvent::Ask {
                 id,
                 row,
                 ask,
@@ -132,7 +132,7 @@ impl<'a, W: Watch> Fleet<'a, W> {
             return;
         };
         if let Some(answer) = answer {
-            let leased = Event::Leased {
+            let leased = SimEvent::Leased {
                 id,
                 row,
                 answer,
@@ -141,13 +141,13 @@ impl<'a, W: Watch> Fleet<'a, W> {
             self.after(back, replica, leased);
         } else {
             let wait = self.refusal(sent);
-            self.after(wait, replica, Event::AskFailed { id, row });
+            self.after(wait, replica, SimEvent::AskFailed { id, row });
         }
     }
 
     pub(super) fn leased(
         &mut self,
-        replica: &mut Replica<'a>,
+        replica: &mut SimulatedReplica<'a>,
         id: u64,
         row: Row,
         answer: &LeaseAnswer,
@@ -171,7 +171,13 @@ impl<'a, W: Watch> Fleet<'a, W> {
         }
     }
 
-    pub(super) fn not_leased(&mut self, replica: &mut Replica<'a>, id: u64, row: Row, mono: Mono) {
+    pub(super) fn not_leased(
+        &mut self,
+        replica: &mut SimulatedReplica<'a>,
+        id: u64,
+        row: Row,
+        mono: Mono,
+    ) {
         if replica.asking[row as usize]
             .take_if(|own| *own == id)
             .is_some()

@@ -21,16 +21,16 @@ use sluiced_core::schedule::{Ask, Freeze, LeaseAnswer, Pace, Schedule, freeze};
 use sluiced_core::scheduler::AskedMessage;
 use sluiced_core::time::{StoreTime, micros};
 
-use super::replica::{Name, Parcel, names};
+use super::replica::{Parcel, StateKey, names};
 use crate::setting::{FleetPolicy, Setting};
-use crate::surroundings::Kept;
+use crate::surroundings::StateLeft;
 
 /// The data of the keyed limits in the store.
 #[derive(Clone, Debug, Default)]
 struct KeyedData {
     generation: Option<Generation>,
     askers: Askers,
-    states: KeyedStates<Name>,
+    states: KeyedStates<StateKey>,
 }
 
 /// A replica that asks about keyed limits: what it remembers, and the policy that it knows.
@@ -45,13 +45,13 @@ pub(super) struct Asker {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Woken {
     pub(super) replica: u32,
-    pub(super) name: Name,
+    pub(super) name: StateKey,
     pub(super) units: u64,
 }
 
 /// The store.
 #[derive(Debug)]
-pub(super) struct Store {
+pub(super) struct SimulatedStore {
     /// All policies so far; the text of a policy is its number here.
     policies: Vec<FleetPolicy>,
     policy: Option<LimitPolicy>,
@@ -68,7 +68,7 @@ pub(super) struct Store {
     down_until: u64,
 }
 
-impl Store {
+impl SimulatedStore {
     pub(super) fn new(setting: &Setting<'_>) -> Self {
         let rules = setting.route.keyed.iter();
         let policy = FleetPolicy {
@@ -275,7 +275,7 @@ impl Store {
         asker: Asker,
         t: u64,
         generation: &Generation,
-        work: impl FnOnce(&mut KeyedStates<Name>, &[Limit<'_>], StoreTime) -> T,
+        work: impl FnOnce(&mut KeyedStates<StateKey>, &[Limit<'_>], StoreTime) -> T,
     ) -> T {
         let now = self.clock(t);
         let policy = self.policy.as_ref();
@@ -313,7 +313,7 @@ impl Store {
     }
 
     /// Another process takes over.
-    pub(super) fn restart(&mut self, kept: Kept) {
+    pub(super) fn restart(&mut self, kept: StateLeft) {
         self.process += 1;
         self.run = format!("run {}", self.process);
         let (copy, keyed_copy) = (
@@ -321,9 +321,9 @@ impl Store {
             std::mem::take(&mut self.keyed_copy),
         );
         match kept {
-            Kept::Nothing => (self.rows, self.keyed) = ([None, None], KeyedData::default()),
-            Kept::Older => (self.rows, self.keyed) = (copy, keyed_copy),
-            Kept::All => {}
+            StateLeft::Nothing => (self.rows, self.keyed) = ([None, None], KeyedData::default()),
+            StateLeft::Older => (self.rows, self.keyed) = (copy, keyed_copy),
+            StateLeft::All => {}
         }
     }
 
@@ -344,7 +344,7 @@ impl Store {
 fn charges<'l>(
     parcel: &Parcel<'l>,
     limits: &'l [Limit<'l>],
-) -> impl Iterator<Item = Charge<&'l Limit<'l>, Name>> {
+) -> impl Iterator<Item = Charge<&'l Limit<'l>, StateKey>> {
     let charges = &parcel.message.charges;
     names(charges).zip(charges).map(|(key, charge)| Charge {
         limit: &limits[key.0],

@@ -7,7 +7,7 @@ use sluiced_core::rate::Rate;
 
 use crate::limits::{KeyedLimit, LimitKind};
 use crate::proof::scenario::Scenario;
-use crate::watch::{FleetEvent, Watch};
+use crate::watch::{FleetEvent, FleetWatch};
 
 const SECOND: u64 = 1_000_000;
 
@@ -17,7 +17,7 @@ struct Calls {
     until: u64,
 }
 
-impl Watch for Calls {
+impl FleetWatch for Calls {
     fn see(&mut self, at: u64, _replica: u32, what: &FleetEvent) {
         if let FleetEvent::Called { message } = what {
             self.made.push((at, *message));

@@ -42,7 +42,7 @@ struct Behind {
 }
 
 #[derive(Debug, Default)]
-struct Seen {
+struct HiddenRun {
     refused: u64,
     /// The first refusal, and those after everything had reacted to it.
     first: Option<u64>,
@@ -55,14 +55,14 @@ struct Seen {
 
 /// What happens at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Event {
+enum AnswerEvent {
     Slot,
     Arrives { sent: u64 },
     Answered { sent: u64, refused: bool },
     Look,
 }
 
-struct Replica {
+struct MeasuringReplica {
     follow: AutoHeadroom,
     bounds: Bounds,
     headroom: Headroom,
@@ -72,7 +72,7 @@ struct Replica {
     refused: Option<Mono>,
 }
 
-impl Replica {
+impl MeasuringReplica {
     fn new() -> Self {
         let least = Headroom {
             late: Duration::from_micros(1_500),
@@ -111,13 +111,16 @@ impl Replica {
     }
 }
 
-fn run(behind: Behind, seed: u64) -> Seen {
+fn run(behind: Behind, seed: u64) -> HiddenRun {
     let mut dice = Dice::new(seed);
-    let mut replica = Replica::new();
-    let mut seen = Seen::default();
+    let mut replica = MeasuringReplica::new();
+    let mut seen = HiddenRun::default();
     let mut window: VecDeque<u64> = VecDeque::new();
     let mut measured_at = 0;
-    let mut events = BinaryHeap::from([Reverse((0, Event::Slot)), Reverse((0, Event::Look))]);
+    let mut events = BinaryHeap::from([
+        Reverse((0, AnswerEvent::Slot)),
+        Reverse((0, AnswerEvent::Look)),
+    ]);
     while let Some(Reverse((at, event))) = events.pop() {
         if at > END {
             break;
@@ -125,15 +128,15 @@ fn run(behind: Behind, seed: u64) -> Seen {
         let now = Mono::from_micros(at);
         let varies = micros(behind.varies);
         match event {
-            Event::Slot => {
+            AnswerEvent::Slot => {
                 let late = dice.below(300);
                 replica.lateness.record(Duration::from_micros(late), now);
                 let arrives = at + late + 10_000 + dice.between(0, varies);
-                events.push(Reverse((arrives, Event::Arrives { sent: at + late })));
+                events.push(Reverse((arrives, AnswerEvent::Arrives { sent: at + late })));
                 let apart = micros(WINDOW + replica.headroom.all()).div_ceil(UNITS);
-                events.push(Reverse((at + apart, Event::Slot)));
+                events.push(Reverse((at + apart, AnswerEvent::Slot)));
             }
-            Event::Arrives { sent } => {
+            AnswerEvent::Arrives { sent } => {
                 while window.front().is_some_and(|first| first + SECOND <= at) {
                     window.pop_front();
                 }
@@ -144,9 +147,9 @@ fn run(behind: Behind, seed: u64) -> Seen {
                 let (least, most) = behind.thinks;
                 let thinks = dice.between(micros(least), micros(most));
                 let back = at + thinks + 10_000 + dice.between(0, varies);
-                events.push(Reverse((back, Event::Answered { sent, refused })));
+                events.push(Reverse((back, AnswerEvent::Answered { sent, refused })));
             }
-            Event::Answered { sent, refused } => {
+            AnswerEvent::Answered { sent, refused } => {
                 if refused {
                     seen.refused += 1;
                     let first = *seen.first.get_or_insert(at);
@@ -160,11 +163,11 @@ fn run(behind: Behind, seed: u64) -> Seen {
                         .record(Duration::from_micros(at - sent), now);
                 }
             }
-            Event::Look => {
+            AnswerEvent::Look => {
                 let shake = Duration::from_micros(dice.between(200, 400));
                 replica.handshakes.record(shake, now);
                 seen.said |= replica.look(now);
-                events.push(Reverse((at + SECOND, Event::Look)));
+                events.push(Reverse((at + SECOND, AnswerEvent::Look)));
             }
         }
     }

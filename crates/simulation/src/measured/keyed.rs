@@ -5,8 +5,10 @@ use std::time::Duration;
 
 use sluiced_core::limits::Rule;
 
-use super::{Backlog, By, Run, account, calls_at_a_time, gcra, in_blocks, in_turns, log, scramble};
-use crate::plan::End;
+use super::{
+    Backlog, By, MeasuredRun, account, calls_at_a_time, gcra, in_blocks, in_turns, log, scramble,
+};
+use crate::plan::PlannedEnd;
 
 /// The cases of `docs/measurements.md`, with their bounds: the share of the tightest limit that is used, how
 /// often a message is looked at, and how often it goes through a wait queue.
@@ -179,23 +181,23 @@ fn backlog(name: &'static str, replicas: u32) -> Backlog {
 }
 
 /// From the first call until the last one ends.
-fn took(run: &Run) -> f64 {
+fn took(run: &MeasuredRun) -> f64 {
     run.seconds() + CALL.as_secs_f64()
 }
 
 /// The longest time without a call.
-fn gap(run: &Run) -> Duration {
+fn gap(run: &MeasuredRun) -> Duration {
     let pairs = run.calls.windows(2);
     let longest = pairs.map(|two| two[1].0 - two[0].0).max();
     Duration::from_micros(longest.unwrap_or_default())
 }
 
 /// How many calls each replica made, of the first half: at the end they run out of messages one by one.
-fn served(run: &Run, replicas: u32) -> Vec<usize> {
+fn served(run: &MeasuredRun, replicas: u32) -> Vec<usize> {
     let half = run.calls[run.calls.len() / 2].0;
     let first = |replica: u32| {
         let fates = run.outcome.fates.iter();
-        let early = fates.filter(|fate| matches!(fate.end, End::Called(at) if at < half));
+        let early = fates.filter(|fate| matches!(fate.end, PlannedEnd::Called(at) if at < half));
         early.filter(|fate| fate.replica == Some(replica)).count()
     };
     (0..replicas).map(first).collect()

@@ -10,11 +10,11 @@ use super::{Backlog, By, account, gcra, in_turns};
 use crate::fleet;
 use crate::setting::{Refuses, Setting};
 use crate::surroundings::Surroundings;
-use crate::watch::{FleetEvent, Watch};
+use crate::watch::{FleetEvent, FleetWatch};
 
 /// What was seen of a run.
 #[derive(Debug, Default)]
-struct Seen {
+struct RefusedCalls {
     /// The good messages that were not accepted yet.
     left: BTreeSet<u32>,
     /// When calls were made and refused.
@@ -24,7 +24,7 @@ struct Seen {
     ended: u64,
 }
 
-impl Watch for Seen {
+impl FleetWatch for RefusedCalls {
     fn see(&mut self, at: u64, _: u32, what: &FleetEvent) {
         match *what {
             FleetEvent::Called { .. } => self.called.push(at),
@@ -39,21 +39,21 @@ impl Watch for Seen {
     }
 }
 
-impl Seen {
+impl RefusedCalls {
     /// From the first call to the last message that could be accepted.
     fn seconds(&self) -> f64 {
         (self.ended - self.called[0]) as f64 / 1e6
     }
 }
 
-impl Seen {
+impl RefusedCalls {
     /// The share of the slots of an account of 100 a second that calls used.
     fn used(&self) -> f64 {
         self.called.len() as f64 / self.seconds() / (100.0 / 1.005)
     }
 }
 
-fn run(backlog: &Backlog, refuses: Refuses, seed: u64) -> Seen {
+fn run(backlog: &Backlog, refuses: Refuses, seed: u64) -> RefusedCalls {
     let plan = backlog.plan(seed);
     let lead = Duration::from_secs(5);
     let setting = Setting {
@@ -74,9 +74,9 @@ fn run(backlog: &Backlog, refuses: Refuses, seed: u64) -> Seen {
     };
     let all = (0..).zip(&plan.messages);
     let good = all.filter(|(number, message)| !refuses.refuses(*number, message));
-    let mut seen = Seen {
+    let mut seen = RefusedCalls {
         left: good.map(|(number, _)| number).collect(),
-        ..Seen::default()
+        ..RefusedCalls::default()
     };
     let expected = seen.left.len();
     if expected == 0 {

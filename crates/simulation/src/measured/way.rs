@@ -12,7 +12,7 @@ use sluiced_core::time::micros;
 use crate::limits::{KeyedLimit, LimitKind};
 use crate::proof::scenario::{Scenario, Way};
 use crate::proof::verdict::FleetJudge;
-use crate::watch::{FleetEvent, Watch};
+use crate::watch::{FleetEvent, FleetWatch};
 
 /// Units that the provider lets pass at once beyond the first.
 const BURSTS: [u32; 3] = [0, 1, 5];
@@ -48,7 +48,7 @@ struct Arrivals {
     times: Vec<u64>,
 }
 
-impl Watch for Arrivals {
+impl FleetWatch for Arrivals {
     fn see(&mut self, at: u64, replica: u32, what: &FleetEvent) {
         if matches!(what, FleetEvent::Arrived { .. }) {
             self.times.push(at);

@@ -13,7 +13,9 @@ use sluiced_core::scheduler::Share;
 use sluiced_core::time::{Mono, StoreTime};
 use sluiced_core::zone::Zone;
 
-use super::{End, KeyCost, Keyed, LongWait, Message, Plan, PlanOutcome, SimulatedRoute, run};
+use super::{
+    KeyCost, KeyedRule, LongWait, Message, Plan, PlanOutcome, PlannedEnd, SimulatedRoute, run,
+};
 
 const HEADROOM: Duration = Duration::from_millis(10);
 /// Monday, 5 January 2026, 00:00 UTC.
@@ -31,7 +33,7 @@ fn log(text: &str) -> Rule {
     Rule::SlidingLog(SlidingLog::new(rate(text), HEADROOM).expect("a rule"))
 }
 
-fn route(rows: Vec<Pace>, keyed: Vec<Keyed>) -> SimulatedRoute {
+fn route(rows: Vec<Pace>, keyed: Vec<KeyedRule>) -> SimulatedRoute {
     SimulatedRoute {
         rows,
         keyed,
@@ -44,14 +46,14 @@ fn route(rows: Vec<Pace>, keyed: Vec<Keyed>) -> SimulatedRoute {
     }
 }
 
-fn by_key(rule: Rule) -> Keyed {
+fn by_key(rule: Rule) -> KeyedRule {
     let for_all = false;
-    Keyed { rule, for_all }
+    KeyedRule { rule, for_all }
 }
 
-fn for_all(rule: Rule) -> Keyed {
+fn for_all(rule: Rule) -> KeyedRule {
     let for_all = true;
-    Keyed { rule, for_all }
+    KeyedRule { rule, for_all }
 }
 
 /// One message a second by `every`, of so many keys in turn.
@@ -88,7 +90,7 @@ fn plan(route: SimulatedRoute, messages: Vec<Message>, seconds: u64) -> Plan {
 
 fn calls(outcome: &PlanOutcome) -> Vec<u64> {
     let at = |end| match end {
-        End::Called(at) => Some(at),
+        PlannedEnd::Called(at) => Some(at),
         _ => None,
     };
     let mut calls: Vec<u64> = outcome.fates.iter().filter_map(|f| at(f.end)).collect();
@@ -161,8 +163,8 @@ fn a_keyed_limit_holds_its_keys_up_and_no_others() {
     let mut hot = Vec::new();
     for (message, fate) in plan.messages.iter().zip(&outcome.fates) {
         match fate.end {
-            End::Called(at) if message.charges[0].key == 7 => hot.push(at),
-            End::Called(at) => assert!(at - message.at < 300_000, "{message:?} {fate:?}"),
+            PlannedEnd::Called(at) if message.charges[0].key == 7 => hot.push(at),
+            PlannedEnd::Called(at) => assert!(at - message.at < 300_000, "{message:?} {fate:?}"),
             _ => assert!(message.charges[0].key == 7 && fate.by == Some(0)),
         }
     }
@@ -259,11 +261,11 @@ fn what_costs_too_much_or_is_too_old_ends() {
     messages[3].charges[0].cost = Cost::new(NonZeroU32::new(6).unwrap());
     let outcome = run(&plan(route, messages, 60));
     assert!(
-        matches!(outcome.fates[3].end, End::Never(_, 0)),
+        matches!(outcome.fates[3].end, PlannedEnd::Never(_, 0)),
         "{:?}",
         outcome.fates[3]
     );
-    let old = |end| matches!(end, End::TooOld(_));
+    let old = |end| matches!(end, PlannedEnd::TooOld(_));
     let old = outcome.fates.iter().filter(|fate| old(fate.end)).count();
     assert!((48..51).contains(&old), "{old}");
 }
@@ -273,7 +275,7 @@ fn a_route_may_make_denied_messages_dead() {
     let mut route = route(vec![pace("400/1s")], vec![by_key(log("5/1m"))]);
     route.long_wait = LongWait::Dead;
     let outcome = run(&plan(route, messages(20, 0, 1, 1), 120));
-    let dead = |end| matches!(end, End::Denied(_));
+    let dead = |end| matches!(end, PlannedEnd::Denied(_));
     assert_eq!(calls(&outcome).len(), 5);
     assert_eq!(outcome.fates.iter().filter(|f| dead(f.end)).count(), 15);
 }

@@ -5,7 +5,7 @@ use std::fmt;
 
 use super::scenario::Scenario;
 use super::verdict::FleetOutcome;
-use crate::surroundings::{Fault, Kept};
+use crate::surroundings::{Fault, StateLeft};
 
 /// The columns of the table of coverage.
 const COLUMNS: [&str; 15] = [
@@ -54,9 +54,9 @@ fn column(fault: &Fault) -> Option<&'static str> {
         Fault::Join => "join",
         Fault::Pause(_) | Fault::PauseAll(_) => "pause",
         Fault::Flush => "flush",
-        Fault::Restart(Kept::Nothing) => "empty",
-        Fault::Restart(Kept::Older) => "older",
-        Fault::Restart(Kept::All) => "kept",
+        Fault::Restart(StateLeft::Nothing) => "empty",
+        Fault::Restart(StateLeft::Older) => "older",
+        Fault::Restart(StateLeft::All) => "kept",
         Fault::Down(_) => "away",
         Fault::Step(_) => "step",
         Fault::Rate(_) => "rate",

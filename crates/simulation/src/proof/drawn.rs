@@ -10,7 +10,7 @@ use sluiced_core::time::micros;
 
 use super::scenario::{Load, Scenario, WAY_PART};
 use crate::dice::Dice;
-use crate::surroundings::{Fault, Kept, Way};
+use crate::surroundings::{Fault, StateLeft, Way};
 
 const SECOND: u64 = 1_000_000;
 /// A smaller step is within the jitter that every replica allows for.
@@ -188,8 +188,8 @@ fn fault(dice: &mut Dice, kind: u64, s: &Scenario) -> Fault {
             dice.pick(&[10, 50, 100, 200, 1_000, 3_000]),
         )),
         4 => Fault::Flush,
-        5 if dice.chance(500_000) => Fault::Restart(Kept::Older),
-        5 => Fault::Restart(Kept::Nothing),
+        5 if dice.chance(500_000) => Fault::Restart(StateLeft::Older),
+        5 => Fault::Restart(StateLeft::Nothing),
         6 => Fault::Down(Duration::from_millis(dice.pick(&[20, 300, 2_000]))),
         7 => {
             let by = i64::try_from(step(dice)).unwrap_or_default();

@@ -12,10 +12,10 @@ use crate::dice::{Dice, mix};
 use crate::fleet;
 use crate::limits::{Broken, KeyedLimit};
 use crate::setting::{
-    FleetPolicy, Followed, Following, KeyCost, Keyed, LongWait, Message, Refuses, Setting,
-    SimulatedRoute,
+    FleetPolicy, Followed, FollowedHeadroom, KeyCost, KeyedRule, LongWait, Message, Refuses,
+    Setting, SimulatedRoute,
 };
-use crate::watch::Watch;
+use crate::watch::FleetWatch;
 
 /// The store's clock at the start of the simulation.
 pub(super) const EPOCH: StoreTime = StoreTime::from_micros(1_700_000_000_000_000);
@@ -59,7 +59,7 @@ impl Scenario {
     fn route(&self) -> SimulatedRoute {
         let policy = self.policy_at(self.rate);
         let rules = policy.rules.into_iter().zip(&self.keyed);
-        let keyed = rules.map(|(rule, limit)| Keyed {
+        let keyed = rules.map(|(rule, limit)| KeyedRule {
             rule,
             for_all: limit.for_all,
         });
@@ -99,7 +99,7 @@ impl Scenario {
     }
 
     /// Runs it to its end, or to the first failure.
-    pub(crate) fn run<W: Watch>(&self, watch: W) -> (W, u64) {
+    pub(crate) fn run<W: FleetWatch>(&self, watch: W) -> (W, u64) {
         let rates = self.faults.iter().filter_map(|(_, fault)| match fault {
             Fault::Rate(rate) => Some(*rate),
             _ => None,
@@ -118,7 +118,7 @@ impl Scenario {
             around: self.around,
             faults: &self.faults,
             policies: &policies,
-            follows: self.follows.map(|bounds| Following {
+            follows: self.follows.map(|bounds| FollowedHeadroom {
                 of: match self.keyed.first() {
                     Some(limit) => Followed::Keyed(*limit),
                     None => Followed::Paced(self.rate),

@@ -10,7 +10,7 @@ use sluiced_core::rate::{Cost, Rate, Span};
 use sluiced_core::schedule::{DEFAULT_HORIZON, Pace};
 
 use crate::limits::{Broken, KeyedLimit};
-pub use crate::surroundings::{Break, Fault, Kept, Surroundings, Way};
+pub use crate::surroundings::{Break, Fault, StateLeft, Surroundings, Way};
 
 /// This part of the headroom is for the variation of the way to the downstream.
 pub(super) const WAY_PART: u32 = 4;

@@ -104,7 +104,7 @@ impl fmt::Display for Traced {
                 ..
             } => {
                 let stepped = if stepped { ", having seen a step" } else { "" };
-                write!(f, "asks for {want}{stepped}{}", Turn(turn))
+                write!(f, "asks for {want}{stepped}{}", ShownTurn(turn))
             }
             FleetEvent::Leased {
                 first,
@@ -113,13 +113,17 @@ impl fmt::Display for Traced {
                 guarded: guard,
             } => {
                 let (first, guard) = (short(first), guarded(guard));
-                write!(f, "is leased {count} from {first}{guard}{}", Turn(turn))
+                write!(
+                    f,
+                    "is leased {count} from {first}{guard}{}",
+                    ShownTurn(turn)
+                )
             }
             FleetEvent::Denied {
                 turn,
                 guarded: guard,
                 ..
-            } => write!(f, "gets none{}{}", guarded(guard), Turn(turn)),
+            } => write!(f, "gets none{}{}", guarded(guard), ShownTurn(turn)),
             FleetEvent::Heard { trip } => write!(f, "hears the answer after {trip:?}"),
             FleetEvent::Called { message } => write!(f, "calls for message {message}"),
             FleetEvent::Arrived { message, .. } => write!(f, "call for message {message} arrives"),
@@ -141,9 +145,9 @@ impl fmt::Display for Traced {
     }
 }
 
-struct Turn(Option<StoreTime>);
+struct ShownTurn(Option<StoreTime>);
 
-impl fmt::Display for Turn {
+impl fmt::Display for ShownTurn {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0
             .map_or(Ok(()), |turn| write!(f, ", turn at {}", short(turn)))

@@ -18,7 +18,7 @@ use self::progress::ProgressJudge;
 pub use self::progress::{least_share, longest_gap};
 pub use self::sum::FleetOutcome;
 use super::scenario::{Fault, Scenario};
-use crate::watch::{EndWithoutCall, FleetEvent, Watch};
+use crate::watch::{EndWithoutCall, FleetEvent, FleetWatch};
 
 /// The rounding of the clocks of replicas.
 const ROUNDED: u64 = 1_000;
@@ -282,7 +282,7 @@ impl FleetJudge {
     }
 }
 
-impl Watch for FleetJudge {
+impl FleetWatch for FleetJudge {
     fn see(&mut self, t: u64, replica: u32, what: &FleetEvent) {
         self.report.trace.note(t, replica, *what);
         match *what {

@@ -7,14 +7,14 @@ use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-use super::{End, Results};
+use super::{MessageEnd, Results};
 use sluiced_ports::downstream::Answer;
 use sluiced_ports::message::{HeaderValue, header};
 use sluiced_ports::queue::Verdict;
 
 impl Results {
     /// The JSON object of a result without a template.
-    pub(super) fn default_body(&self, route: &str, verdict: &str, end: &End<'_>) -> String {
+    pub(super) fn default_body(&self, route: &str, verdict: &str, end: &MessageEnd<'_>) -> String {
         let mut reason = end.is_repeat().then_some("repeat");
         let mut detail = None;
         if let Verdict::Dead { reason: why, .. } = end.verdict {
@@ -22,7 +22,7 @@ impl Results {
             let written = end.verdict.header(header::DETAIL);
             detail = written.and_then(HeaderValue::as_text);
         }
-        let body = Body {
+        let body = DefaultBody {
             message_id: end.message.id(),
             correlation_id: end.message.properties.correlation_id.as_deref(),
             route,
@@ -46,8 +46,8 @@ impl Results {
         AnswerFields {
             headers: named.collect(),
             body: serde_json::from_slice(&answer.body).map_or_else(
-                |_| AnswerBody::Text(String::from_utf8_lossy(&answer.body)),
-                AnswerBody::Json,
+                |_| AnswerContent::Text(String::from_utf8_lossy(&answer.body)),
+                AnswerContent::Json,
             ),
             whole: answer.is_whole,
         }
@@ -56,7 +56,7 @@ impl Results {
 
 /// The body of a result without a template.
 #[derive(Serialize)]
-struct Body<'a> {
+struct DefaultBody<'a> {
     message_id: Option<&'a str>,
     correlation_id: Option<&'a str>,
     route: &'a str,
@@ -73,14 +73,14 @@ struct Body<'a> {
 #[derive(Serialize)]
 struct AnswerFields<'a> {
     headers: BTreeMap<&'a str, &'a str>,
-    body: AnswerBody<'a>,
+    body: AnswerContent<'a>,
     whole: bool,
 }
 
 /// As the downstream wrote it.
 #[derive(Serialize)]
 #[serde(untagged)]
-enum AnswerBody<'a> {
+enum AnswerContent<'a> {
     Json(&'a RawValue),
     Text(Cow<'a, str>),
 }

@@ -16,14 +16,14 @@ use sluiced_ports::store::{Notice, StoreFuture};
 
 /// A store that remembers what is written, and leaves the corrections at some places undone.
 #[derive(Debug, Default)]
-struct Written {
+struct CorrectionsStore {
     all: Mutex<Vec<Vec<Corrected>>>,
     refuses: bool,
     /// Places that are not done.
     undone: Vec<usize>,
 }
 
-impl LimitStore for Written {
+impl LimitStore for CorrectionsStore {
     fn notices(&self) -> tokio::sync::broadcast::Receiver<Notice> {
         tokio::sync::broadcast::channel(1).1
     }
@@ -102,7 +102,7 @@ const fn left(units: u64) -> Corrected {
 }
 
 /// What a store is given of these, and what of it is kept.
-async fn written(store: &Written, all: &[Corrected]) -> (Vec<Corrected>, Vec<Corrected>) {
+async fn written(store: &CorrectionsStore, all: &[Corrected]) -> (Vec<Corrected>, Vec<Corrected>) {
     let (clock, limit) = (Clock::start(), limit());
     let now = clock.now();
     let mut corrections = Corrections::new(now);
@@ -130,7 +130,7 @@ async fn many_answers_about_a_key_are_few_corrections() {
         left(6),
         less(1),
     ];
-    let store = Written::default();
+    let store = CorrectionsStore::default();
     let (given, kept) = written(&store, &all).await;
     let [first, second, third, Corrected::Left { units: 4, .. }] = given[..] else {
         panic!("{given:?}");
@@ -143,13 +143,13 @@ async fn many_answers_about_a_key_are_few_corrections() {
 async fn what_was_used_beyond_a_cost_is_kept_until_it_is_written() {
     let all = [Corrected::More { units: 5 }, less(2), left(4)];
     for store in [
-        Written {
+        CorrectionsStore {
             refuses: true,
-            ..Written::default()
+            ..CorrectionsStore::default()
         },
-        Written {
+        CorrectionsStore {
             undone: vec![0, 1, 2],
-            ..Written::default()
+            ..CorrectionsStore::default()
         },
     ] {
         let (_, kept) = written(&store, &all).await;
@@ -170,7 +170,7 @@ async fn a_key_that_is_closed_for_long_opens_no_earlier_because_of_a_second_answ
         // More units say nothing new.
         ([left(0, 1), left(3, 3600)], 1),
     ] {
-        let (given, _) = written(&Written::default(), &all).await;
+        let (given, _) = written(&CorrectionsStore::default(), &all).await;
         let [Corrected::Left { units: 0, length }] = given[..] else {
             panic!("{given:?}");
         };

@@ -33,7 +33,7 @@ pub(super) type Done = (Vec<GrantedCharge>, oneshot::Sender<bool>);
 
 /// What is known between two steps: see the module.
 #[derive(Debug)]
-pub(super) struct Book {
+pub(super) struct RefundBook {
     /// Calls under way, by their tickets.
     pub(super) running: HashMap<Ticket, Vec<GrantedCharge>>,
     /// Calls that are released once: a question was not answered.
@@ -44,7 +44,7 @@ pub(super) struct Book {
     pub(super) said: Corrections,
 }
 
-impl Book {
+impl RefundBook {
     pub(super) fn new(now: Mono) -> Self {
         Self {
             running: HashMap::new(),

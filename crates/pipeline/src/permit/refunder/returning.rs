@@ -16,7 +16,7 @@ use sluiced_ports::limits::{GrantedCharge, LimitStore};
 use sluiced_ports::store::StoreError;
 use sluiced_telemetry::LogLimit;
 
-use super::book::{Book, Done};
+use super::book::{Done, RefundBook};
 use crate::meters::KeyedMeters;
 use crate::permit::corrections::Corrections;
 
@@ -99,7 +99,7 @@ impl Returning {
     }
 
     /// Gives all calls under way another lease. Returns the tickets of calls that the store does not know.
-    pub(super) async fn renew(&self, book: &Book) -> Vec<Ticket> {
+    pub(super) async fn renew(&self, book: &RefundBook) -> Vec<Ticket> {
         let calls: Vec<_> = book.running.values().flatten().cloned().collect();
         let mut all = Vec::new();
         for calls in calls.chunks(BATCH_MAX) {

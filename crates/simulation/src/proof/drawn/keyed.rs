@@ -10,7 +10,7 @@ use super::{SECOND, restless, step};
 use crate::dice::Dice;
 use crate::limits::{KeyedLimit, LimitKind};
 use crate::proof::scenario::{Scenario, WAY_PART};
-use crate::surroundings::{Break, Fault, Kept, Way};
+use crate::surroundings::{Break, Fault, StateLeft, Way};
 
 impl Scenario {
     /// A fleet whose messages are counted by these limits, with work for about so many seconds.
@@ -81,9 +81,9 @@ fn strike(dice: &mut Dice, at: u64, kind: u64, s: &mut Scenario) {
         1 => Fault::Leave,
         2 => Fault::Pause(Duration::from_millis(dice.pick(&[10, 50, 200, 1_000]))),
         3 => Fault::Flush,
-        4 => Fault::Restart(Kept::Nothing),
-        5 => Fault::Restart(Kept::Older),
-        6 => Fault::Restart(Kept::All),
+        4 => Fault::Restart(StateLeft::Nothing),
+        5 => Fault::Restart(StateLeft::Older),
+        6 => Fault::Restart(StateLeft::All),
         7 => Fault::Down(Duration::from_millis(dice.pick(&[20, 300, 2_000]))),
         8 => {
             let by = i64::try_from(step(dice)).unwrap_or_default();

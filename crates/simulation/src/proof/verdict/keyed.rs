@@ -43,12 +43,12 @@ pub(crate) struct KeyedJudge {
     renewed: bool,
     /// The units of the limit, and from when on each counted.
     units: Vec<(u64, u32)>,
-    keys: BTreeMap<u32, Seen>,
+    keys: BTreeMap<u32, CallsOfKey>,
 }
 
 /// The calls of one key.
 #[derive(Debug, Default)]
-struct Seen {
+struct CallsOfKey {
     /// The calls that may still count.
     calls: VecDeque<Arrival>,
     windows: Windows,
@@ -118,7 +118,7 @@ impl KeyedJudge {
     }
 
     /// Windows that end with the last call: more units than `units`, and so many more at once.
-    fn sliding(&self, seen: &Seen, at_once: u32) -> Option<(u64, u64)> {
+    fn sliding(&self, seen: &CallsOfKey, at_once: u32) -> Option<(u64, u64)> {
         let end = seen.calls.back()?.at;
         [1, 4].into_iter().find_map(|windows| {
             let start = end.saturating_sub(windows * micros(self.limit.window));
@@ -144,7 +144,7 @@ impl KeyedJudge {
     }
 
     /// The window of the store's clock that the last call lies in.
-    fn of_clock(&self, seen: &Seen, call: Arrival) -> Option<(u64, u64)> {
+    fn of_clock(&self, seen: &CallsOfKey, call: Arrival) -> Option<(u64, u64)> {
         let window = micros(self.limit.window);
         let number = |call: &Arrival| call.clock.as_micros() / window;
         let same = |c: &&Arrival| number(c) == number(&call) && c.at + window > call.at;
@@ -154,7 +154,7 @@ impl KeyedJudge {
         (units > most).then_some((units, most))
     }
 
-    fn under_way(&self, seen: &Seen, call: Arrival) -> Option<(u64, u64)> {
+    fn under_way(&self, seen: &CallsOfKey, call: Arrival) -> Option<(u64, u64)> {
         // A call counts for a lease from its grant, which may be older than its arrival.
         let lease = micros(self.limit.window).saturating_sub(self.late);
         let counts = |c: &&Arrival| c.ends > call.at && (self.renewed || c.at + lease > call.at);

@@ -23,7 +23,7 @@ use super::{FleetJudge, FleetOutcome};
 use crate::limits::{Broken, KeyedLimit, LimitKind};
 use crate::proof::made::EPOCH;
 use crate::proof::scenario::{Fault, Scenario};
-use crate::watch::{FleetEvent, Watch};
+use crate::watch::{FleetEvent, FleetWatch};
 
 /// A full limit is asked again after this, in case a notice is lost.
 const FULL: Duration = Duration::from_secs(1);
@@ -358,7 +358,7 @@ impl ProgressJudge {
     }
 }
 
-impl Watch for ProgressJudge {
+impl FleetWatch for ProgressJudge {
     fn see(&mut self, t: u64, replica: u32, what: &FleetEvent) {
         self.fleet.see(t, replica, what);
         match *what {
