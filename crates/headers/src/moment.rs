@@ -74,8 +74,8 @@ pub(super) fn millis(text: &str) -> Option<Duration> {
 /// Seconds, whole or not, exact to the nanosecond. More digits than fit mean "very long", not a fault.
 pub(super) fn seconds(text: &str) -> Option<Duration> {
     let (whole, fraction) = decimal(text)?;
-    let nanos = fraction.bytes().chain(std::iter::repeat(b'0')).take(9);
-    let nanos = nanos.fold(0, |nanos, digit| nanos * 10 + u32::from(digit - b'0'));
+    let digits = fraction.bytes().chain(std::iter::repeat(b'0')).take(9);
+    let nanos = digits.fold(0, |nanos, digit| nanos * 10 + u32::from(digit - b'0'));
     Some(Duration::new(whole.parse().unwrap_or(u64::MAX), nanos))
 }
 
@@ -155,10 +155,11 @@ fn point(text: &str) -> Option<SystemTime> {
 fn mail(text: &str) -> Option<SystemTime> {
     static PARSER: rfc2822::DateTimeParser = rfc2822::DateTimeParser::new().relaxed_weekday(true);
     // Names of the same zone that the standard does not have.
-    let named = [" UTC", " Z"].into_iter();
-    let named = named.filter_map(|zone| text.strip_suffix(zone)).next();
-    let at = match named {
-        Some(rest) => PARSER.parse_timestamp(format!("{rest} GMT")),
+    let without_zone = [" UTC", " Z"]
+        .into_iter()
+        .find_map(|zone| text.strip_suffix(zone));
+    let at = match without_zone {
+        Some(local) => PARSER.parse_timestamp(format!("{local} GMT")),
         None => PARSER.parse_timestamp(text),
     };
     at.ok().map(SystemTime::from)

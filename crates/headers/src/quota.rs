@@ -66,16 +66,16 @@ pub fn reset(text: &str, now: SystemTime) -> Option<Duration> {
 }
 
 /// What a `RateLimit` says of a policy, as far as it can be read.
-pub(super) struct Policy<'a> {
+pub(super) struct QuotaPolicy<'a> {
     item: &'a str,
     pub(super) left: Option<u64>,
     pub(super) reset: Option<Duration>,
 }
 
-pub(super) fn policies(text: &str) -> Vec<Policy<'_>> {
+pub(super) fn policies(text: &str) -> Vec<QuotaPolicy<'_>> {
     let read = |item, separator| {
         let value = |names| parameter(item, separator, names);
-        Policy {
+        QuotaPolicy {
             item,
             left: value(&["r", "remaining"]).and_then(remaining),
             reset: value(&["t", "reset"]).and_then(moment::seconds),
@@ -92,11 +92,11 @@ pub(super) fn policies(text: &str) -> Vec<Policy<'_>> {
 /// The policies of a `RateLimit`, each with its window where it names no reset. Those that count calls under
 /// way at a time (`qu="concurrent-requests"`) are no count over time.
 fn ietf(text: &str, described: &str) -> Option<Vec<Remaining>> {
-    let described = |policy: &Policy<'_>, what: &str| {
+    let described = |policy: &QuotaPolicy<'_>, what: &str| {
         let mut named = items(described).filter(|item| name_of(item) == name_of(policy.item));
         parameter(named.next()?, ';', &[what])
     };
-    let is_over_time = |policy: &Policy<'_>| {
+    let is_over_time = |policy: &QuotaPolicy<'_>| {
         described(policy, "qu").is_none_or(|unit| !unit.contains("concurren"))
     };
     let policies = policies(text).into_iter().filter(is_over_time);

@@ -67,7 +67,7 @@ const QUOTAS: [Pair; 12] = [
 #[must_use]
 pub fn waits(headers: Headers<'_>, said: Option<&str>, now: SystemTime) -> AskedWait {
     let now = headers("date").and_then(date).unwrap_or(now);
-    let asked = some(said.and_then(|text| since(text, now)))
+    let asked = nonzero(said.and_then(|text| since(text, now)))
         .or_else(|| after(headers, now))
         .or_else(|| rate_limit(headers, Some(0)))
         .or_else(|| resets(headers, now, Some(0)));
@@ -77,7 +77,8 @@ pub fn waits(headers: Headers<'_>, said: Option<&str>, now: SystemTime) -> Asked
     }
 }
 
-fn some(wait: Option<Duration>) -> Option<Duration> {
+/// Zero counts as none.
+fn nonzero(wait: Option<Duration>) -> Option<Duration> {
     wait.filter(|wait| !wait.is_zero())
 }
 
@@ -86,8 +87,8 @@ fn since(text: &str, now: SystemTime) -> Option<Duration> {
 }
 
 fn after(headers: Headers<'_>, now: SystemTime) -> Option<Duration> {
-    let millis = |name: &&str| some(headers(name).and_then(moment::millis));
-    let any = |name: &&str| some(headers(name).and_then(|text| since(text, now)));
+    let millis = |name: &&str| nonzero(headers(name).and_then(moment::millis));
+    let any = |name: &&str| nonzero(headers(name).and_then(|text| since(text, now)));
     let precise = MILLIS.iter().find_map(millis);
     precise.or_else(|| AFTER.iter().find_map(any))
 }
@@ -96,9 +97,11 @@ fn after(headers: Headers<'_>, now: SystemTime) -> Option<Duration> {
 /// `"default";r=0;t=4` (draft-ietf-httpapi-ratelimit-headers), or `limit=10, remaining=0, reset=4` (its earlier
 /// drafts).
 fn rate_limit(headers: Headers<'_>, left: Option<u64>) -> Option<Duration> {
-    let policies = quota::policies(headers("ratelimit")?).into_iter();
-    let policies = policies.filter(|policy| policy.left == left);
-    some(policies.filter_map(|policy| policy.reset).max())
+    let resets = quota::policies(headers("ratelimit")?)
+        .into_iter()
+        .filter(|policy| policy.left == left)
+        .filter_map(|policy| policy.reset);
+    nonzero(resets.max())
 }
 
 /// The longest of the resets beside which so much is left; `None`: nothing is said of that.
@@ -108,7 +111,7 @@ fn resets(headers: Headers<'_>, now: SystemTime, left: Option<u64>) -> Option<Du
         .iter()
         .filter(|(remaining, _)| said(remaining) == left);
     let resets = quotas.filter_map(|(_, reset)| since(headers(reset)?, now));
-    some(resets.max())
+    nonzero(resets.max())
 }
 
 #[cfg(test)]

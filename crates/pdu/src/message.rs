@@ -1,7 +1,7 @@
 //! What `submit_sm`, `deliver_sm` and `data_sm` carry: addresses, a text, and optional parameters (TLV) behind the
 //! other fields.
 
-use super::pdu::{Command, Fields, Malformed, Writing, within};
+use super::pdu::{Command, FieldReader, Malformed, PduWriter, within};
 use super::status::CommandStatus;
 
 /// The bit of `esm_class` that says that the text begins with a header of user data (section 5.2.12).
@@ -37,12 +37,12 @@ pub struct Address {
 }
 
 impl Address {
-    fn write(&self, pdu: &mut Writing) -> Result<(), Malformed> {
+    fn write(&self, pdu: &mut PduWriter) -> Result<(), Malformed> {
         pdu.0.extend([self.ton, self.npi]);
         pdu.text(&self.digits, 20)
     }
 
-    fn read(fields: &mut Fields<'_>) -> Result<Self, Malformed> {
+    fn read(fields: &mut FieldReader<'_>) -> Result<Self, Malformed> {
         Ok(Self {
             ton: fields.octet()?,
             npi: fields.octet()?,
@@ -135,7 +135,7 @@ impl Message {
     /// # Errors
     /// When a field is too long, or a text has an octet of zero.
     pub fn write(&self, command: Command, sequence: u32) -> Result<Vec<u8>, Malformed> {
-        let mut pdu = Writing::new(command, CommandStatus::OK, sequence);
+        let mut pdu = PduWriter::new(command, CommandStatus::OK, sequence);
         pdu.text(&self.service_type, 5)?;
         self.source.write(&mut pdu)?;
         self.destination.write(&mut pdu)?;
@@ -145,13 +145,13 @@ impl Message {
         // Nothing is replaced, and no text of the centre is used.
         pdu.0
             .extend([self.registered_delivery, 0, self.data_coding, 0]);
-        let length = within(&self.text, 254)?;
-        pdu.0.push(length as u8);
+        let text_length = within(&self.text, 254)?;
+        pdu.0.push(text_length as u8);
         pdu.0.extend(&self.text);
         for Tlv { tag, value } in &self.tlvs {
-            let length = within(value, usize::from(u16::MAX))?;
+            let value_length = within(value, usize::from(u16::MAX))?;
             pdu.0.extend(tag.to_be_bytes());
-            pdu.0.extend((length as u16).to_be_bytes());
+            pdu.0.extend((value_length as u16).to_be_bytes());
             pdu.0.extend(value);
         }
         match pdu.0.len() {
@@ -165,7 +165,7 @@ impl Message {
     /// # Errors
     /// When it ends too early.
     pub fn read(body: &[u8]) -> Result<Self, Malformed> {
-        let mut fields = Fields(body);
+        let mut fields = FieldReader(body);
         let mut message = Self {
             service_type: fields.text()?.to_vec(),
             source: Address::read(&mut fields)?,
@@ -192,7 +192,7 @@ impl Message {
     /// # Errors
     /// When it ends too early.
     pub fn read_data(body: &[u8]) -> Result<Self, Malformed> {
-        let mut fields = Fields(body);
+        let mut fields = FieldReader(body);
         let mut message = Self {
             service_type: fields.text()?.to_vec(),
             source: Address::read(&mut fields)?,
@@ -209,7 +209,7 @@ impl Message {
 
 /// The parameters at the end of a body. Some centres write an octet too many, or a wrong length: what cannot be read is
 /// left out, and the fields before it are used.
-fn tlvs(mut fields: Fields<'_>) -> Vec<Tlv> {
+fn tlvs(mut fields: FieldReader<'_>) -> Vec<Tlv> {
     let mut next = || -> Result<Tlv, Malformed> {
         let tag = fields.short()?;
         let length = fields.short()?;

@@ -99,7 +99,7 @@ impl Frame<'_> {
 /// # Errors
 /// When its length makes no sense: the rest of the stream cannot be read.
 pub fn frame(received: &[u8]) -> Result<Option<Frame<'_>>, Malformed> {
-    let mut fields = Fields(received);
+    let mut fields = FieldReader(received);
     let Ok(length) = fields.number() else {
         return Ok(None);
     };
@@ -121,14 +121,14 @@ pub fn frame(received: &[u8]) -> Result<Option<Frame<'_>>, Malformed> {
 /// A PDU without a body: `enquire_link`, `unbind` and their responses, `generic_nack`.
 #[must_use]
 pub fn plain(command: Command, status: CommandStatus, sequence: u32) -> Vec<u8> {
-    Writing::new(command, status, sequence).end()
+    PduWriter::new(command, status, sequence).end()
 }
 
 /// A response to `command`, a bind, `submit_sm`, `deliver_sm` or `data_sm`: its body is one text. One that fails has no
 /// body (section 4.4.2); a response to `deliver_sm` always has one (section 4.6.2).
 #[must_use]
 pub fn response(command: Command, status: CommandStatus, sequence: u32, text: &str) -> Vec<u8> {
-    let mut pdu = Writing::new(command.response(), status, sequence);
+    let mut pdu = PduWriter::new(command.response(), status, sequence);
     if status == CommandStatus::OK || command == Command::DELIVER_SM {
         pdu.0.extend(text.bytes().filter(|octet| *octet != 0));
         pdu.0.push(0);
@@ -200,7 +200,7 @@ impl<'a> Bind<'a> {
     /// # Errors
     /// When a text is too long, or has an octet of zero.
     pub fn write(&self, sequence: u32) -> Result<Vec<u8>, Malformed> {
-        let mut pdu = Writing::new(self.bind_as.command(), CommandStatus::OK, sequence);
+        let mut pdu = PduWriter::new(self.bind_as.command(), CommandStatus::OK, sequence);
         pdu.text(self.system_id.as_bytes(), 15)?;
         pdu.text(self.password.as_bytes(), 64)?;
         pdu.text(self.system_type.as_bytes(), 12)?;
@@ -214,7 +214,7 @@ impl<'a> Bind<'a> {
     /// # Errors
     /// When it ends too early, or a text of it is no UTF-8.
     pub fn read(frame: &Frame<'a>) -> Result<Self, Malformed> {
-        let mut fields = Fields(frame.body);
+        let mut fields = FieldReader(frame.body);
         let mut text = || std::str::from_utf8(fields.text()?).map_err(|_| Malformed::Short);
         Ok(Self {
             bind_as: match frame.command {
@@ -237,9 +237,9 @@ pub(super) fn within(octets: &[u8], most: usize) -> Result<usize, Malformed> {
 }
 
 /// A PDU that is being written.
-pub(super) struct Writing(pub(super) Vec<u8>);
+pub(super) struct PduWriter(pub(super) Vec<u8>);
 
-impl Writing {
+impl PduWriter {
     pub(super) fn new(command: Command, status: CommandStatus, sequence: u32) -> Self {
         let header = [0, command.0, status.0, sequence];
         Self(header.into_iter().flat_map(u32::to_be_bytes).collect())
@@ -264,9 +264,9 @@ impl Writing {
 }
 
 /// The part of a body that was not read yet.
-pub(super) struct Fields<'a>(pub(super) &'a [u8]);
+pub(super) struct FieldReader<'a>(pub(super) &'a [u8]);
 
-impl<'a> Fields<'a> {
+impl<'a> FieldReader<'a> {
     pub(super) fn take(&mut self, octets: usize) -> Result<&'a [u8], Malformed> {
         let (taken, rest) = self.0.split_at_checked(octets).ok_or(Malformed::Short)?;
         self.0 = rest;

@@ -12,7 +12,7 @@
 //! A receipt whose id cannot be read is one all the same ([`Receipt::is_unread`]): its text says more to a person.
 
 use super::message::{Message, tag};
-use fields::Fields;
+use fields::ReceiptFields;
 
 mod fields;
 
@@ -117,15 +117,18 @@ impl Receipt {
         /// The bits of `esm_class` that name the kind of a message: a receipt, or an intermediate notification.
         const KINDS: u8 = 0x3c;
         let text = text(delivery);
-        let fields = Fields::of(&text);
-        let id = delivery.tlv(tag::RECEIPTED_MESSAGE_ID).map(parameter);
-        let id = id.filter(|id| !id.is_empty());
+        let fields = ReceiptFields::of(&text);
+        let id = delivery
+            .tlv(tag::RECEIPTED_MESSAGE_ID)
+            .map(parameter)
+            .filter(|id| !id.is_empty());
         let is_marked = matches!(delivery.esm_class & KINDS, 0x04 | 0x20);
         if !is_marked && id.is_none() && !fields.is_receipt {
             return None;
         }
-        let state = delivery.tlv(tag::MESSAGE_STATE).and_then(<[u8]>::first);
-        let state = state.and_then(|number| ReceiptState::numbered(*number));
+        let state = delivery
+            .tlv(tag::MESSAGE_STATE)
+            .and_then(|value| ReceiptState::numbered(*value.first()?));
         let owned = |text: Option<&str>| text.map(str::to_owned);
         Some(Self {
             message_id: id.or_else(|| owned(fields.id)),
@@ -202,7 +205,7 @@ fn text(delivery: &Message) -> String {
         readings.swap(0, 1);
     }
     let has_fields = |text: &String| {
-        let fields = Fields::of(text);
+        let fields = ReceiptFields::of(text);
         fields.is_receipt || fields.id.is_some() || fields.state.is_some()
     };
     let found = readings.iter().position(has_fields);

@@ -9,7 +9,7 @@
 
 /// What is known of a text. A field that is missing or empty is `None`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Fields<'a> {
+pub(super) struct ReceiptFields<'a> {
     pub(super) id: Option<&'a str>,
     pub(super) state: Option<&'a str>,
     pub(super) error: Option<&'a str>,
@@ -20,7 +20,7 @@ pub(super) struct Fields<'a> {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Name {
+enum FieldName {
     Id,
     Submitted,
     Done,
@@ -32,22 +32,22 @@ enum Name {
 }
 
 /// As they are written, in small letters. A name comes before one that it ends with.
-const NAMES: [(&str, Name); 12] = [
-    ("submit date", Name::Submitted),
-    ("submit_date", Name::Submitted),
-    ("submitdate", Name::Submitted),
-    ("done date", Name::Done),
-    ("done_date", Name::Done),
-    ("donedate", Name::Done),
-    ("dlvrd", Name::Count),
-    ("sub", Name::Count),
-    ("stat", Name::State),
-    ("err", Name::Error),
-    ("text", Name::Text),
-    ("id", Name::Id),
+const NAMES: [(&str, FieldName); 12] = [
+    ("submit date", FieldName::Submitted),
+    ("submit_date", FieldName::Submitted),
+    ("submitdate", FieldName::Submitted),
+    ("done date", FieldName::Done),
+    ("done_date", FieldName::Done),
+    ("donedate", FieldName::Done),
+    ("dlvrd", FieldName::Count),
+    ("sub", FieldName::Count),
+    ("stat", FieldName::State),
+    ("err", FieldName::Error),
+    ("text", FieldName::Text),
+    ("id", FieldName::Id),
 ];
 
-impl<'a> Fields<'a> {
+impl<'a> ReceiptFields<'a> {
     pub(super) fn of(text: &'a str) -> Self {
         let lower = text.to_ascii_lowercase();
         let mut names = names(&lower).peekable();
@@ -58,19 +58,19 @@ impl<'a> Fields<'a> {
             let end = names.peek().map_or(text.len(), |next| next.begins);
             let value = &text[field.value..end];
             match field.name {
-                Name::Id => {
+                FieldName::Id => {
                     has_id = true;
                     fields.id = fields.id.or_else(|| word(value));
                 }
-                Name::State => {
+                FieldName::State => {
                     has_state = true;
                     fields.state = fields.state.or_else(|| word(value));
                 }
-                Name::Error => fields.error = fields.error.or_else(|| word(value)),
-                Name::Submitted => fields.submitted = fields.submitted.or_else(|| date(value)),
-                Name::Done => fields.done = fields.done.or_else(|| date(value)),
-                Name::Count => {}
-                Name::Text => break,
+                FieldName::Error => fields.error = fields.error.or_else(|| word(value)),
+                FieldName::Submitted => fields.submitted = fields.submitted.or_else(|| date(value)),
+                FieldName::Done => fields.done = fields.done.or_else(|| date(value)),
+                FieldName::Count => {}
+                FieldName::Text => break,
             }
         }
         let begins = first.is_some_and(|first| text[..first].trim().is_empty());
@@ -79,24 +79,27 @@ impl<'a> Fields<'a> {
     }
 }
 
-struct Found {
-    name: Name,
+/// Where a known name stands in a text.
+struct NamePlace {
+    name: FieldName,
+    /// Where the name begins.
     begins: usize,
+    /// Where its value begins.
     value: usize,
 }
 
 /// The known names of a text, in their order.
-fn names(lower: &str) -> impl Iterator<Item = Found> {
+fn names(lower: &str) -> impl Iterator<Item = NamePlace> {
     lower.match_indices(':').filter_map(|(colon, _)| {
         let before = lower[..colon].trim_end();
-        let (rest, name) = NAMES
+        let (before_name, name) = NAMES
             .iter()
             .find_map(|(written, name)| Some((before.strip_suffix(written)?, *name)))?;
         // The end of a longer word is no name.
-        let is_whole = !rest.ends_with(|end: char| end.is_ascii_alphabetic());
-        is_whole.then_some(Found {
+        let is_whole = !before_name.ends_with(|end: char| end.is_ascii_alphabetic());
+        is_whole.then_some(NamePlace {
             name,
-            begins: rest.len(),
+            begins: before_name.len(),
             value: colon + 1,
         })
     })
@@ -104,18 +107,22 @@ fn names(lower: &str) -> impl Iterator<Item = Found> {
 
 /// The first word of a value; `None`: it is empty, or an unknown field follows at once.
 fn word(value: &str) -> Option<&str> {
-    let word = value.split_whitespace().next()?;
-    let word = word.trim_matches([',', ';', '"']);
+    let word = value
+        .split_whitespace()
+        .next()?
+        .trim_matches([',', ';', '"']);
     (!word.is_empty() && !word.ends_with(':')).then_some(word)
 }
 
 /// A date as it is written: words that begin with a digit. Nothing but zeros is no date.
 fn date(value: &str) -> Option<&str> {
     let value = value.trim();
-    let words = value.split_inclusive(char::is_whitespace);
-    let words = words.take_while(|word| word.starts_with(|first: char| first.is_ascii_digit()));
-    let date = &value[..words.map(str::len).sum()];
-    let date = date.trim_end().trim_end_matches([',', ';']);
+    let length = value
+        .split_inclusive(char::is_whitespace)
+        .take_while(|word| word.starts_with(|first: char| first.is_ascii_digit()))
+        .map(str::len)
+        .sum();
+    let date = value[..length].trim_end().trim_end_matches([',', ';']);
     date.contains(|c: char| matches!(c, '1'..='9'))
         .then_some(date)
 }
