@@ -6,14 +6,14 @@
 //! closed, too. A request has a largest head, a largest body and a longest time (`service`).
 
 use std::collections::VecDeque;
-use std::future::Future;
 use std::io;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use axum::Router;
+use futures::FutureExt as _;
+use futures::future::BoxFuture;
 use hyper::server::conn::http1;
 use hyper::service::Service;
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -56,8 +56,8 @@ pub fn connections(waiting: &[u16]) -> Vec<usize> {
     let wanted = |waiting: &u16| u64::from(*waiting) + MORE_CONNECTIONS;
     let all: u64 = waiting.iter().map(wanted).sum();
     let files = open_files(all + OTHER_FILES);
-    let rest = files.saturating_sub(OTHER_FILES).max(files / 2);
-    let share = |waiting| wanted(waiting) * rest.min(all) / all;
+    let for_callers = files.saturating_sub(OTHER_FILES).max(files / 2);
+    let share = |waiting| wanted(waiting) * for_callers.min(all) / all;
     let each = waiting.iter().map(share);
     each.map(|share| usize::try_from(share).unwrap_or(usize::MAX).max(FEWEST))
         .collect()
@@ -128,7 +128,7 @@ impl Connections {
             return;
         }
         let (busy, identity) = (Busy::default(), identity.cloned());
-        let service = Counted {
+        let service = CountingService {
             router: TowerToHyperService::new(router.clone()),
             busy: busy.clone(),
             _open: OpenConnection::begin(&self.meters),
@@ -165,7 +165,7 @@ impl Connections {
     }
 }
 
-async fn answer<T>(stream: T, service: Counted)
+async fn answer<T>(stream: T, service: CountingService)
 where
     T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
@@ -180,7 +180,7 @@ where
 }
 
 /// The router, and a count of the requests under way.
-struct Counted {
+struct CountingService {
     router: TowerToHyperService<Router>,
     busy: Busy,
     _open: OpenConnection,
@@ -202,35 +202,34 @@ impl Drop for OpenConnection {
     }
 }
 
-type Answered<T> = Pin<Box<dyn Future<Output = T> + Send>>;
-
-impl Service<http::Request<hyper::body::Incoming>> for Counted {
+impl Service<http::Request<hyper::body::Incoming>> for CountingService {
     type Response = axum::response::Response;
     type Error = std::convert::Infallible;
-    type Future = Answered<Result<Self::Response, Self::Error>>;
+    type Future = BoxFuture<'static, Result<Self::Response, Self::Error>>;
 
     fn call(&self, request: http::Request<hyper::body::Incoming>) -> Self::Future {
-        let under_way = UnderWay::begin(&self.busy);
-        let answer = self.router.call(request);
-        Box::pin(async move {
-            let answer = answer.await;
+        let under_way = RequestUnderWay::begin(&self.busy);
+        let answering = self.router.call(request);
+        async move {
+            let answer = answering.await;
             drop(under_way);
             answer
-        })
+        }
+        .boxed()
     }
 }
 
 /// Ends the request when it is dropped: the caller may have hung up.
-struct UnderWay(Busy);
+struct RequestUnderWay(Busy);
 
-impl UnderWay {
+impl RequestUnderWay {
     fn begin(busy: &Busy) -> Self {
         busy.0.fetch_add(1, Ordering::Relaxed);
         Self(busy.clone())
     }
 }
 
-impl Drop for UnderWay {
+impl Drop for RequestUnderWay {
     fn drop(&mut self) {
         self.0.0.fetch_sub(1, Ordering::Relaxed);
     }

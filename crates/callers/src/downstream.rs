@@ -40,8 +40,8 @@ struct CallerCall {
 
 impl Downstream for CallersDownstream {
     fn prepare(&self, message: &Message, _: Facts<'_>) -> Result<Box<dyn Call>, Undecodable> {
-        let id = message.id().unwrap_or_default().parse();
-        let id = id.map_err(|_| Undecodable {
+        let text = message.id().unwrap_or_default();
+        let id = text.parse().map_err(|_| Undecodable {
             what: "message_id".to_owned(),
             why: "is no id of a permit".to_owned(),
         })?;
@@ -62,7 +62,7 @@ impl Downstream for CallersDownstream {
     }
 
     fn known_way(&self) -> Option<Spread> {
-        Some(self.permits.way(self.clock.now()))
+        Some(self.permits.use_spread(self.clock.now()))
     }
 }
 
@@ -76,18 +76,18 @@ impl Call for CallerCall {
                 meters,
             } = *self;
             let Some(counts) = counts else {
-                return match permits.turn_of(id, leave_by).await {
+                return match permits.offer_turn(id, leave_by).await {
                     true => Ok(went(PermitEnd::Used)),
                     false => Err(NotSent::TooLate),
                 };
             };
             // Its caller may end it before this task is run again.
-            let end = permits.open(id);
-            if !permits.turn_of(id, leave_by).await {
+            let ending = permits.open(id);
+            if !permits.offer_turn(id, leave_by).await {
                 permits.close(id);
                 return Err(NotSent::TooLate);
             }
-            let end = timeout(counts, end).await;
+            let end = timeout(counts, ending).await;
             permits.close(id);
             if end.is_err() {
                 meters.unended_permits.increment(1);

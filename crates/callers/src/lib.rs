@@ -71,7 +71,8 @@ use token::Token;
 const STOP: Duration = Duration::from_secs(1);
 /// So many requests may look at the limits at a time (`?mode=check`): the store is asked for each.
 const LOOKS: usize = 64;
-const LOOK: Duration = Duration::from_millis(10);
+/// After the stop, whether a request is still under way is looked at this often.
+const LOOK_AGAIN: Duration = Duration::from_millis(10);
 
 /// How one listener serves its callers.
 #[derive(Debug)]
@@ -129,13 +130,15 @@ pub fn start(
         counts: options.counts,
         meters: Arc::clone(&meters),
     });
-    let settling = Settling {
-        permits: Arc::clone(&permits),
-        count,
+    let server = Server {
+        options,
+        listener,
+        clock,
+        settling: Settling { permits, count },
+        meters,
     };
-    let serving = |channels| serve(options, listener, clock, settling, meters, channels);
     Callers {
-        subscription: Arc::new(Subscription::start(serving)),
+        subscription: Arc::new(Subscription::start(|channels| server.run(channels))),
         downstream,
     }
 }
@@ -150,22 +153,22 @@ impl Settling {
     fn settle(&self, settlement: Settlement) {
         (self.count)(settlement.verdict.label());
         let id = PermitId(settlement.tag);
-        self.permits.settled(id, settlement.verdict);
+        self.permits.tell_verdict(id, settlement.verdict);
     }
 }
 
 /// The ways between requests and the pipeline.
 struct Ways {
+    permits: Arc<Permits>,
     deliveries: mpsc::UnboundedSender<Delivery>,
     tap: watch::Receiver<Tap>,
     sink: SettlementSender,
 }
 
 /// What requests are answered by.
-fn desk(
+fn service_state(
     options: CallersOptions,
     clock: Clock,
-    permits: Arc<Permits>,
     meters: &Arc<CallersMeters>,
     ways: Ways,
     is_at_address: bool,
@@ -177,7 +180,7 @@ fn desk(
             max_wait: options.max_wait,
         },
         keyed: options.keyed,
-        permits,
+        permits: ways.permits,
         places: Semaphore::new(waiting),
         looks: Semaphore::new(LOOKS),
         deliveries: ways.deliveries,
@@ -194,60 +197,71 @@ fn desk(
     }
 }
 
-/// Answers until the subscription is closed.
-async fn serve(
+/// One listener with what it serves.
+struct Server {
     options: CallersOptions,
     listener: Listener,
     clock: Clock,
     settling: Settling,
     meters: Arc<CallersMeters>,
-    channels: ServeChannels,
-) {
-    let ServeChannels {
-        tap,
-        mut closing,
-        deliveries,
-        link,
-        leftover,
-        ..
-    } = channels;
-    let (sink, mut settlements) = SettlementSender::new();
-    let (identity, connections) = (options.identity.clone(), options.connections);
-    let ways = Ways {
-        deliveries,
-        tap,
-        sink,
-    };
-    let (permits, is_at_address) = (Arc::clone(&settling.permits), listener.is_at_address());
-    let desk = desk(options, clock, permits, &meters, ways, is_at_address);
-    link.send_replace(Link::Up);
-    let mut open = Connections::new(connections, meters);
-    let end = {
-        let listening = listener.serve(router(Arc::new(desk)), identity, &mut open);
-        tokio::pin!(listening);
-        loop {
-            tokio::select! {
-                Some(settlement) = settlements.recv() => settling.settle(settlement),
-                end = time_to_close(&mut closing) => break end,
-                Err(why) = &mut listening => {
-                    error!(%why, "callers cannot be served");
-                    link.send_replace(Link::Down(why.to_string().into()));
-                    break time_to_close(&mut closing).await;
+}
+
+impl Server {
+    /// Answers until the subscription is closed.
+    async fn run(self, channels: ServeChannels) {
+        let Self {
+            options,
+            listener,
+            clock,
+            settling,
+            meters,
+        } = self;
+        let ServeChannels {
+            tap,
+            mut closing,
+            deliveries,
+            link,
+            leftover,
+            ..
+        } = channels;
+        let (sink, mut settlements) = SettlementSender::new();
+        let (identity, connections) = (options.identity.clone(), options.connections);
+        let ways = Ways {
+            permits: Arc::clone(&settling.permits),
+            deliveries,
+            tap,
+            sink,
+        };
+        let state = service_state(options, clock, &meters, ways, listener.is_at_address());
+        link.send_replace(Link::Up);
+        let mut open = Connections::new(connections, meters);
+        let close_by = {
+            let listening = listener.serve(router(Arc::new(state)), identity, &mut open);
+            tokio::pin!(listening);
+            loop {
+                tokio::select! {
+                    Some(settlement) = settlements.recv() => settling.settle(settlement),
+                    close_by = time_to_close(&mut closing) => break close_by,
+                    Err(why) = &mut listening => {
+                        error!(%why, "callers cannot be served");
+                        link.send_replace(Link::Down(why.to_string().into()));
+                        break time_to_close(&mut closing).await;
+                    }
                 }
             }
+        };
+        // The pipeline has given everything back: what still waits is answered.
+        let answer_by = close_by.min(Instant::now() + STOP);
+        loop {
+            while let Ok(settlement) = settlements.try_recv() {
+                settling.settle(settlement);
+            }
+            if !open.is_busy() || Instant::now() >= answer_by {
+                break;
+            }
+            sleep(LOOK_AGAIN).await;
         }
-    };
-    // The pipeline has given everything back: what still waits is answered.
-    let end = end.min(Instant::now() + STOP);
-    loop {
-        while let Ok(settlement) = settlements.try_recv() {
-            settling.settle(settlement);
-        }
-        if !open.is_busy() || Instant::now() >= end {
-            break;
-        }
-        sleep(LOOK).await;
+        drop(open);
+        leftover.send_replace(Some(Leftover::default()));
     }
-    drop(open);
-    leftover.send_replace(Some(Leftover::default()));
 }

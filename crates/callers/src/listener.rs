@@ -52,8 +52,11 @@ impl Inherited {
     }
 
     fn take(&mut self, name: &str) -> io::Result<Socket> {
-        let place = self.names.split(':').position(|known| known == name);
-        let place = place.ok_or(io::ErrorKind::NotFound)?;
+        let place = self
+            .names
+            .split(':')
+            .position(|known| known == name)
+            .ok_or(io::ErrorKind::NotFound)?;
         if let Ok(Some(socket)) = self.sockets.take_unix_listener(place) {
             return Ok(Socket::Unix(socket));
         }

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::request::Takes;
+use super::request::LimitCost;
 use sluiced_core::limits::Fit;
 use sluiced_core::time::StoreTime;
 use sluiced_ports::limits::{KeyedLimit, LimitStore, Look, message_key};
@@ -40,8 +40,8 @@ impl KeyedLimits {
     }
 
     /// Why a request costs more than a limit can ever let pass, if it does: it would be a message that dies.
-    pub(crate) fn too_dear(&self, takes: &[Takes]) -> Option<String> {
-        takes.iter().find_map(|asked| {
+    pub(crate) fn too_dear(&self, costs: &[LimitCost]) -> Option<String> {
+        costs.iter().find_map(|asked| {
             let limit = self
                 .limits
                 .iter()
@@ -53,10 +53,10 @@ impl KeyedLimits {
     }
 
     /// Looks at those that a request takes from.
-    pub(crate) async fn look(&self, takes: &[Takes]) -> Result<Vec<LimitLook>, StoreError> {
+    pub(crate) async fn look(&self, costs: &[LimitCost]) -> Result<Vec<LimitLook>, StoreError> {
         let mut found = Vec::new();
         for limit in &self.limits {
-            let Some(asked) = takes.iter().find(|asked| *asked.limit == *limit.name) else {
+            let Some(asked) = costs.iter().find(|asked| *asked.limit == *limit.name) else {
                 continue;
             };
             let key = message_key(None, asked.key.as_deref());
@@ -68,22 +68,22 @@ impl KeyedLimits {
 }
 
 impl LimitLook {
-    fn of(takes: &Takes, look: &Look, counts_calls: bool) -> Self {
-        let has_room = look.room.remaining >= u64::from(takes.cost.get());
+    fn of(asked: &LimitCost, look: &Look, counts_calls: bool) -> Self {
+        let has_room = look.room.remaining >= u64::from(asked.cost.get());
         let after = |at| StoreTime::from_micros(at).since(look.now);
         let fits = match look.fits {
             // Nothing says when calls under way end.
             Fit::Full => Duration::ZERO,
             Fit::Now if counts_calls => Duration::ZERO,
             // The store says when one unit fits. So many do when all of them are back.
-            _ if !has_room && takes.cost.get() > 1 => after(look.room.reset_at),
+            _ if !has_room && asked.cost.get() > 1 => after(look.room.reset_at),
             Fit::At(at) => after(at),
             Fit::Now => Duration::ZERO,
         };
         let closed = look.closed.map(|(until, _)| until.since(look.now));
         let wait = closed.unwrap_or_default().max(fits);
         Self {
-            name: takes.limit.clone(),
+            name: asked.limit.clone(),
             limit: look.limit,
             remaining: look.room.remaining,
             wait,
@@ -102,7 +102,7 @@ mod tests {
     const NOW: u64 = 1_700_000_000_000_000;
 
     fn found(cost: u32, remaining: u64, fits: Fit, counts_calls: bool) -> LimitLook {
-        let takes = Takes {
+        let asked = LimitCost {
             limit: "sender".to_owned(),
             key: None,
             cost: NonZeroU32::new(cost).expect("a cost"),
@@ -118,7 +118,7 @@ mod tests {
             closed: None,
             state: None,
         };
-        LimitLook::of(&takes, &look, counts_calls)
+        LimitLook::of(&asked, &look, counts_calls)
     }
 
     /// A request of two units was told to come back at once while one was left.

@@ -23,7 +23,7 @@ metrics! {
 
 impl CallersMeters {
     /// A request for a permit was answered with this status.
-    pub fn answered(&self, status: &str) {
+    pub fn count_answer(&self, status: &str) {
         self.requests.increment(status, 1);
     }
 }

@@ -1,7 +1,7 @@
 //! The permits of one listener: those that callers wait for, and those that they have and did not end yet.
 //!
 //! This is where the two sides meet. A request waits under its id ([`Permits::wait`]). When its turn has come, the
-//! downstream's side hands it over ([`Permits::turn_of`]), and the request says whether its caller is still there.
+//! downstream's side hands it over ([`Permits::offer_turn`]), and the request says whether its caller is still there.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::fmt;
@@ -80,7 +80,7 @@ pub(crate) enum PermitEnd {
 pub(crate) struct Permits {
     waiting: Mutex<HashMap<PermitId, mpsc::UnboundedSender<WaitOutcome>>>,
     open: Mutex<HashMap<PermitId, oneshot::Sender<PermitEnd>>>,
-    given: Mutex<Given>,
+    unreported: Mutex<UnreportedPermits>,
     /// How long after their permits callers made their calls, as they report it.
     used: Mutex<LatencySamples>,
     /// What is kept for that in any case.
@@ -92,18 +92,18 @@ impl Permits {
         Arc::new(Self {
             waiting: Mutex::default(),
             open: Mutex::default(),
-            given: Mutex::default(),
+            unreported: Mutex::default(),
             used: Mutex::default(),
             use_within,
         })
     }
 
     /// A request waits, until the value is dropped.
-    pub(crate) fn wait(self: &Arc<Self>, session: SettlementSender) -> Waiting {
+    pub(crate) fn wait(self: &Arc<Self>, session: SettlementSender) -> WaitingRequest {
         let (sender, heard) = mpsc::unbounded_channel();
         let id = PermitId(rand::random());
         lock(&self.waiting).insert(id, sender);
-        Waiting {
+        WaitingRequest {
             permits: Arc::clone(self),
             id,
             heard,
@@ -113,7 +113,7 @@ impl Permits {
     }
 
     /// The pipeline settled the request: without a turn, or long after its turn.
-    pub(crate) fn settled(&self, id: PermitId, verdict: Verdict) {
+    pub(crate) fn tell_verdict(&self, id: PermitId, verdict: Verdict) {
         if let Some(to) = lock(&self.waiting).get(&id) {
             // It may have gone meanwhile.
             to.send(WaitOutcome::Settled(verdict)).ok();
@@ -121,7 +121,7 @@ impl Permits {
     }
 
     /// The turn of a request has come. Returns whether its caller takes it.
-    pub(crate) async fn turn_of(&self, id: PermitId, leave_by: LeaveBy) -> bool {
+    pub(crate) async fn offer_turn(&self, id: PermitId, leave_by: LeaveBy) -> bool {
         let (goes, answered) = oneshot::channel();
         let told = match lock(&self.waiting).get(&id) {
             Some(to) => to
@@ -157,12 +157,12 @@ impl Permits {
 
     /// Whether the permit was given, and this is the first that its caller says of it.
     pub(crate) fn is_first_word(&self, id: PermitId) -> bool {
-        lock(&self.given).take(id)
+        lock(&self.unreported).take(id)
     }
 
     /// A caller reports that it made its call so long after its permit. Believed once for each permit that was given,
     /// and up to a bound: returns that bound if it says more.
-    pub(crate) fn used_after(&self, id: PermitId, took: Duration, now: Mono) -> Option<Duration> {
+    pub(crate) fn record_use(&self, id: PermitId, took: Duration, now: Mono) -> Option<Duration> {
         let most = self.use_within * BELIEVED;
         if !self.is_first_word(id) {
             return None;
@@ -175,7 +175,7 @@ impl Permits {
     ///
     /// Calls of routes leave at their slots, so what counts is how late callers are, and not only by how much that
     /// varies: no more than the median and the spread together.
-    pub(crate) fn way(&self, now: Mono) -> Spread {
+    pub(crate) fn use_spread(&self, now: Mono) -> Spread {
         let reported = lock(&self.used).spread(now);
         let median = reported.map_or(Duration::ZERO, |seen| seen.median);
         let latest = reported.map_or(Duration::ZERO, |seen| seen.median + seen.spread);
@@ -189,13 +189,13 @@ impl Permits {
 
 /// The permits that were given last, and that no caller has reported about.
 #[derive(Debug, Default)]
-struct Given {
+struct UnreportedPermits {
     ids: HashSet<PermitId>,
     /// The oldest first. Some of them may be reported.
     order: VecDeque<PermitId>,
 }
 
-impl Given {
+impl UnreportedPermits {
     fn add(&mut self, id: PermitId) {
         if self.order.len() >= REMEMBERED
             && let Some(oldest) = self.order.pop_front()
@@ -213,7 +213,7 @@ impl Given {
 
 /// A request that waits for its turn. Dropped without one, it is settled as if it had never come.
 #[derive(Debug)]
-pub(crate) struct Waiting {
+pub(crate) struct WaitingRequest {
     permits: Arc<Permits>,
     pub(crate) id: PermitId,
     pub(crate) heard: mpsc::UnboundedReceiver<WaitOutcome>,
@@ -222,18 +222,18 @@ pub(crate) struct Waiting {
     goes: bool,
 }
 
-impl Waiting {
+impl WaitingRequest {
     /// The caller takes its turn. Returns whether the turn is still its own.
-    pub(crate) fn goes(mut self, turn: TurnOffer) -> bool {
+    pub(crate) fn take_turn(mut self, turn: TurnOffer) -> bool {
         self.goes = turn.goes.send(()).is_ok();
         if self.goes {
-            lock(&self.permits.given).add(self.id);
+            lock(&self.permits.unreported).add(self.id);
         }
         self.goes
     }
 }
 
-impl Drop for Waiting {
+impl Drop for WaitingRequest {
     fn drop(&mut self) {
         lock(&self.permits.waiting).remove(&self.id);
         if !self.goes {
@@ -277,12 +277,12 @@ mod tests {
         let (permits, sink, leave_by) = permits_of();
         let mut waits = permits.wait(sink);
         let id = waits.id;
-        let turn = permits.turn_of(id, leave_by);
+        let turn = permits.offer_turn(id, leave_by);
         let takes = async {
             let Some(WaitOutcome::TurnOffer(turn)) = waits.heard.recv().await else {
                 panic!("a turn");
             };
-            waits.goes(turn)
+            waits.take_turn(turn)
         };
         assert_eq!(futures::join!(turn, takes), (true, true));
         assert!(lock(&permits.waiting).is_empty());
@@ -294,10 +294,10 @@ mod tests {
         let waits = permits.wait(sink.clone());
         let id = waits.id;
         drop(waits);
-        assert!(!permits.turn_of(id, leave_by).await);
+        assert!(!permits.offer_turn(id, leave_by).await);
         // It leaves while its turn is on the way.
         let mut waits = permits.wait(sink.apart());
-        let turn = permits.turn_of(waits.id, leave_by);
+        let turn = permits.offer_turn(waits.id, leave_by);
         let leaves = async {
             let heard = waits.heard.recv().await;
             drop((waits, heard));
@@ -318,33 +318,33 @@ mod tests {
     }
 
     fn report(permits: &Permits, id: u64, millis: u64, now: Mono) {
-        lock(&permits.given).add(PermitId(id));
-        permits.used_after(PermitId(id), Duration::from_millis(millis), now);
+        lock(&permits.unreported).add(PermitId(id));
+        permits.record_use(PermitId(id), Duration::from_millis(millis), now);
     }
 
     #[test]
     fn reports_widen_the_way_and_never_narrow_it() {
         let (permits, ..) = permits_of();
         let now = Mono::from_micros(1_000_000);
-        assert_eq!(permits.way(now).spread, Duration::from_millis(5));
+        assert_eq!(permits.use_spread(now).spread, Duration::from_millis(5));
         // A report about no permit, or a second one, counts for nothing.
         report(&permits, 0, 1, now);
-        permits.used_after(PermitId(0), Duration::from_millis(90), now);
-        permits.used_after(PermitId(u64::MAX), Duration::from_millis(90), now);
+        permits.record_use(PermitId(0), Duration::from_millis(90), now);
+        permits.record_use(PermitId(u64::MAX), Duration::from_millis(90), now);
         for number in 1..40_u64 {
             report(&permits, number, number % 2, now);
         }
-        assert_eq!(permits.way(now).spread, Duration::from_millis(5));
+        assert_eq!(permits.use_spread(now).spread, Duration::from_millis(5));
         for number in 40..240_u64 {
             report(&permits, number, number % 20, now);
         }
-        assert!(permits.way(now).spread >= Duration::from_millis(19));
+        assert!(permits.use_spread(now).spread >= Duration::from_millis(19));
         // All of them are late, by nearly the same.
         let (permits, ..) = permits_of();
         for number in 0..200_u64 {
             report(&permits, number, 17 + number % 3, now);
         }
-        assert!(permits.way(now).spread >= Duration::from_millis(19));
+        assert!(permits.use_spread(now).spread >= Duration::from_millis(19));
     }
 
     #[test]
@@ -368,10 +368,10 @@ mod tests {
         let (permits, ..) = permits_of();
         let now = Mono::from_micros(1_000_000);
         for number in 0..200_u64 {
-            lock(&permits.given).add(PermitId(number));
-            let said = permits.used_after(PermitId(number), Duration::from_millis(800), now);
+            lock(&permits.unreported).add(PermitId(number));
+            let said = permits.record_use(PermitId(number), Duration::from_millis(800), now);
             assert_eq!(said, Some(Duration::from_millis(20)));
         }
-        assert_eq!(permits.way(now).spread, Duration::from_millis(20));
+        assert_eq!(permits.use_spread(now).spread, Duration::from_millis(20));
     }
 }

@@ -45,7 +45,7 @@ pub(crate) fn go(id: PermitId, waited: Duration, use_within: Duration) -> Respon
 }
 
 /// What keyed limits have left: nothing was taken. The turn at a paced limit comes by itself, and is not part of it.
-pub(crate) fn looked(found: &[LimitLook]) -> Response {
+pub(crate) fn limits_left(found: &[LimitLook]) -> Response {
     let limits: serde_json::Map<_, _> = found
         .iter()
         .map(|limit| {
@@ -123,9 +123,10 @@ fn denied(delay: Duration, headers: &HeaderPatch, wait: Duration) -> Response {
     let mut response = later(StatusCode::TOO_MANY_REQUESTS, &body, back);
     if let Some(limit) = limit {
         let (quota, left) = (number(header::LIMIT), number(header::REMAINING));
-        let reset = number(header::RESET_AFTER).map(|micros| micros.max(0).unsigned_abs());
-        let reset = reset.map(|micros| micros.div_ceil(1_000_000));
-        let reset = reset.map_or_else(String::new, |seconds| format!(";t={seconds}"));
+        let reset = number(header::RESET_AFTER).map_or_else(String::new, |micros| {
+            let seconds = micros.max(0).unsigned_abs().div_ceil(1_000_000);
+            format!(";t={seconds}")
+        });
         let fields = [
             (
                 LIMIT_POLICY,

@@ -61,8 +61,8 @@ pub(crate) struct AskableLimits {
 /// A request as it is written.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-struct Written {
-    keys: BTreeMap<String, Option<Key>>,
+struct RequestBody {
+    keys: BTreeMap<String, Option<RequestKey>>,
     cost: BTreeMap<String, NonZeroU32>,
     wait: Option<String>,
     tenant: Option<String>,
@@ -71,14 +71,14 @@ struct Written {
 /// A text, or a number that stands for one.
 #[derive(Debug, Deserialize)]
 #[serde(untagged, expecting = "a text or a whole number")]
-enum Key {
+enum RequestKey {
     Text(String),
     Number(i64),
 }
 
 /// The body of the message.
 #[derive(Debug, Serialize)]
-struct Body<'a> {
+struct MessageBody<'a> {
     keys: BTreeMap<&'a str, Option<String>>,
     cost: BTreeMap<&'a str, NonZeroU32>,
     tenant: &'a str,
@@ -86,24 +86,24 @@ struct Body<'a> {
 
 /// A request that can be counted.
 #[derive(Debug)]
-pub(crate) struct Asked {
+pub(crate) struct PermitRequest {
     body: Bytes,
     /// How long its caller waits at most.
     pub(crate) wait: Duration,
-    /// What it takes of each limit that counts it.
-    pub(crate) takes: Vec<Takes>,
+    /// What it costs at each limit that counts it.
+    pub(crate) costs: Vec<LimitCost>,
 }
 
-/// What a request takes of a limit.
+/// What a request costs at one limit.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Takes {
+pub(crate) struct LimitCost {
     pub(crate) limit: String,
     /// `None`: the limit has none.
     pub(crate) key: Option<String>,
     pub(crate) cost: NonZeroU32,
 }
 
-impl Takes {
+impl LimitCost {
     /// For a cost that can never be granted.
     pub(crate) fn dearer_than(&self, most: u64) -> String {
         let (limit, cost) = (&self.limit, self.cost);
@@ -121,13 +121,13 @@ fn wrong<T>(why: impl Into<String>) -> Result<T, WrongRequest> {
 }
 
 /// The keys and the costs by the names of limits, and what is taken.
-type Counted<'a> = (
+type CountedRequest<'a> = (
     BTreeMap<&'a str, Option<String>>,
     BTreeMap<&'a str, NonZeroU32>,
-    Vec<Takes>,
+    Vec<LimitCost>,
 );
 
-impl Written {
+impl RequestBody {
     fn read(text: &[u8]) -> Result<Self, WrongRequest> {
         let written = match text.trim_ascii() {
             b"" => Ok(Self::default()),
@@ -150,45 +150,45 @@ fn tenant(written: Option<&str>) -> Result<&str, WrongRequest> {
 
 impl AskableLimits {
     /// Reads a request; an empty one asks for nothing special.
-    pub(crate) fn read(&self, text: &[u8]) -> Result<Asked, WrongRequest> {
-        let mut written = Written::read(text)?;
-        let wait = self.wait(written.wait.as_deref())?;
-        let (keys, cost, takes) = self.counted(&mut written)?;
-        let body = Body {
+    pub(crate) fn read(&self, text: &[u8]) -> Result<PermitRequest, WrongRequest> {
+        let mut written = RequestBody::read(text)?;
+        let wait = self.read_wait(written.wait.as_deref())?;
+        let (keys, cost, costs) = self.count(&mut written)?;
+        let body = MessageBody {
             keys,
             cost,
             tenant: tenant(written.tenant.as_deref())?,
         };
         match serde_json::to_vec(&body) {
-            Ok(body) => Ok(Asked {
+            Ok(body) => Ok(PermitRequest {
                 body: body.into(),
                 wait,
-                takes,
+                costs,
             }),
             Err(why) => wrong(why.to_string()),
         }
     }
 
-    /// The key and the cost of a request for each limit, and what it takes.
-    fn counted(&self, written: &mut Written) -> Result<Counted<'_>, WrongRequest> {
+    /// The key and the cost of a request for each limit, and what it costs at those that count it.
+    fn count(&self, written: &mut RequestBody) -> Result<CountedRequest<'_>, WrongRequest> {
         let mut keys = BTreeMap::new();
         let mut cost = BTreeMap::new();
-        let mut takes = Vec::new();
+        let mut costs = Vec::new();
         for limit in &self.limits {
             let name = limit.name.as_str();
             let key = limit.key_in(written.keys.remove(name))?;
             let units = written.cost.remove(name).unwrap_or(limit.cost);
             // Without a key it is counted only by limits that have none.
             if key != Some(None) {
-                let taken = Takes {
+                let limit_cost = LimitCost {
                     limit: limit.name.clone(),
                     key: key.clone().flatten(),
                     cost: units,
                 };
                 if let Some(most) = limit.most.filter(|most| units > *most) {
-                    return wrong(taken.dearer_than(most.get().into()));
+                    return wrong(limit_cost.dearer_than(most.get().into()));
                 }
-                takes.push(taken);
+                costs.push(limit_cost);
             }
             if let Some(key) = key {
                 keys.insert(name, key);
@@ -203,13 +203,13 @@ impl AskableLimits {
                 return wrong(format!("{what}.{unknown}: {}", self.names()));
             }
         }
-        if takes.is_empty() {
+        if costs.is_empty() {
             return wrong("keys: all are null, so that no limit counts it; name a key");
         }
-        Ok((keys, cost, takes))
+        Ok((keys, cost, costs))
     }
 
-    fn wait(&self, text: Option<&str>) -> Result<Duration, WrongRequest> {
+    fn read_wait(&self, text: Option<&str>) -> Result<Duration, WrongRequest> {
         let Some(text) = text else {
             return Ok(WAIT.min(self.max_wait));
         };
@@ -235,11 +235,14 @@ impl AskableLimits {
 
 impl AskedLimit {
     /// The key that a request names; `None`: the limit has none.
-    fn key_in(&self, written: Option<Option<Key>>) -> Result<Option<Option<String>>, WrongRequest> {
+    fn key_in(
+        &self,
+        written: Option<Option<RequestKey>>,
+    ) -> Result<Option<Option<String>>, WrongRequest> {
         let name = &self.name;
         let text = match written {
-            Some(Some(Key::Text(text))) => Some(text),
-            Some(Some(Key::Number(number))) => Some(number.to_string()),
+            Some(Some(RequestKey::Text(text))) => Some(text),
+            Some(Some(RequestKey::Number(number))) => Some(number.to_string()),
             Some(None) => None,
             None if self.key == NamesKey::Never => return Ok(None),
             None => {
@@ -267,7 +270,7 @@ impl AskedLimit {
     }
 }
 
-impl Asked {
+impl PermitRequest {
     /// The message that waits for the turn. It expires after `left`, what remains of the request's wait.
     pub(crate) fn message(self, id: PermitId, left: Duration) -> Message {
         Message {
@@ -340,10 +343,10 @@ mod tests {
     #[test]
     fn a_limit_that_does_not_count_it_is_not_taken_from() {
         let text = br#"{"keys": {"sender": "x", "class": null}}"#;
-        let takes = offer().read(text).expect("a request").takes;
-        let names: Vec<_> = takes.iter().map(|asked| asked.limit.as_str()).collect();
+        let costs = offer().read(text).expect("a request").costs;
+        let names: Vec<_> = costs.iter().map(|asked| asked.limit.as_str()).collect();
         assert_eq!(names, ["provider", "sender"]);
-        assert_eq!(takes[1].key.as_deref(), Some("x"));
+        assert_eq!(costs[1].key.as_deref(), Some("x"));
     }
 
     #[test]

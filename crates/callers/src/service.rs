@@ -28,7 +28,7 @@ use tracing::warn;
 
 use super::look::KeyedLimits;
 use super::meters::CallersMeters;
-use super::permits::{PermitEnd, PermitId, Permits, WaitOutcome, Waiting};
+use super::permits::{PermitEnd, PermitId, Permits, WaitOutcome, WaitingRequest};
 use super::reply;
 use super::request::AskableLimits;
 use super::token::Token;
@@ -91,10 +91,10 @@ pub(crate) fn router(desk: Arc<ServiceState>) -> Router {
         .with_state(desk)
 }
 
-/// What is asked.
+/// The query of a request for a permit.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Asking {
+struct AskQuery {
     mode: Option<Mode>,
 }
 
@@ -107,23 +107,23 @@ enum Mode {
 
 async fn ask(
     State(desk): State<Arc<ServiceState>>,
-    Query(asking): Query<Asking>,
+    Query(asking): Query<AskQuery>,
     request: Request<Body>,
 ) -> Response {
     let came = desk.clock.now();
     let looks = asking.mode == Some(Mode::Check);
-    let response = desk.answered(looks, request, came).await;
+    let response = desk.respond(looks, request, came).await;
     if !looks {
-        desk.meters.answered(response.status().as_str());
+        desk.meters.count_answer(response.status().as_str());
     }
     response
 }
 
 impl ServiceState {
-    async fn answered(&self, looks: bool, request: Request<Body>, came: Mono) -> Response {
+    async fn respond(&self, looks: bool, request: Request<Body>, came: Mono) -> Response {
         let (head, body) = request.into_parts();
         if !self.may_ask(&head.headers) {
-            return self.unknown();
+            return self.refuse_unknown();
         }
         if !is_json(&head.headers) {
             let why = "write Content-Type: application/json";
@@ -147,7 +147,7 @@ impl ServiceState {
         }
     }
 
-    fn unknown(&self) -> Response {
+    fn refuse_unknown(&self) -> Response {
         let why = "write Authorization: Bearer TOKEN, with the token of this listener; without a token, ask it by its address";
         if let Some(more) = UNKNOWN.event(self.clock.now()) {
             warn!(route = %self.route, "a request without the right token was refused{more}");
@@ -158,10 +158,11 @@ impl ServiceState {
 
 /// Whether a request is to an address, or to a name of loopback that no page can have.
 fn names_address(headers: &HeaderMap) -> bool {
-    let host = headers.get(HOST).and_then(|host| host.to_str().ok());
-    let host = host.and_then(|host| host.parse::<Authority>().ok());
-    host.is_some_and(|host| {
-        let name = host.host().trim_matches(['[', ']']);
+    let authority = headers
+        .get(HOST)
+        .and_then(|host| host.to_str().ok()?.parse::<Authority>().ok());
+    authority.is_some_and(|authority| {
+        let name = authority.host().trim_matches(['[', ']']);
         name.parse::<IpAddr>().is_ok() || name.eq_ignore_ascii_case("localhost")
     })
 }
@@ -172,10 +173,10 @@ fn is_json(headers: &HeaderMap) -> bool {
     kind.is_some_and(|kind| kind.trim().eq_ignore_ascii_case("application/json"))
 }
 
-/// How a permit ends.
+/// The query of a request that ends a permit.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Ending {
+struct EndQuery {
     /// No call was made: what can be given back is.
     #[serde(default)]
     unused: bool,
@@ -186,11 +187,11 @@ struct Ending {
 async fn end(
     State(desk): State<Arc<ServiceState>>,
     Path(id): Path<String>,
-    Query(ending): Query<Ending>,
+    Query(ending): Query<EndQuery>,
     headers: HeaderMap,
 ) -> Response {
     if !desk.may_ask(&headers) {
-        return desk.unknown();
+        return desk.refuse_unknown();
     }
     let id: PermitId = match id.parse() {
         Ok(id) => id,
@@ -202,7 +203,7 @@ async fn end(
             return reply::wrong(StatusCode::BAD_REQUEST, &why);
         }
         let took = Duration::from_secs_f64(millis / 1e3);
-        desk.used_after(id, took);
+        desk.record_use(id, took);
     }
     if !ending.unused {
         return reply::ended(desk.permits.end(id, PermitEnd::Used));
@@ -224,9 +225,9 @@ impl ServiceState {
     }
 
     /// A caller says that its call left so long after its permit.
-    fn used_after(&self, id: PermitId, took: Duration) {
+    fn record_use(&self, id: PermitId, took: Duration) {
         let now = self.clock.now();
-        let most = self.permits.used_after(id, took, now);
+        let most = self.permits.record_use(id, took, now);
         if let Some((most, more)) = most.and_then(|most| Some((most, LATE.event(now)?))) {
             warn!(route = %self.route, took = %Span(took), kept = %Span(most),
                 "a caller reports that its call left later after its permit than is kept for that: it may have come too early for another window; let it call sooner, or raise use_within{more}");
@@ -242,8 +243,8 @@ impl ServiceState {
         let Ok(_place) = self.looks.try_acquire() else {
             return reply::unavailable("too many requests look at the limits at the same time");
         };
-        match self.keyed.look(&asked.takes).await {
-            Ok(found) => reply::looked(&found),
+        match self.keyed.look(&asked.costs).await {
+            Ok(found) => reply::limits_left(&found),
             Err(_) => reply::unavailable("the store of the limits cannot be reached"),
         }
     }
@@ -253,7 +254,7 @@ impl ServiceState {
             Ok(asked) => asked,
             Err(why) => return reply::wrong(StatusCode::BAD_REQUEST, &why.to_string()),
         };
-        if let Some(why) = self.keyed.too_dear(&asked.takes) {
+        if let Some(why) = self.keyed.too_dear(&asked.costs) {
             return reply::wrong(StatusCode::BAD_REQUEST, &why);
         }
         let Ok(_place) = self.places.try_acquire() else {
@@ -270,7 +271,7 @@ impl ServiceState {
         }
         let wait = asked.wait;
         let end = Instant::now() + wait;
-        if timeout_at(end, self.opened()).await.is_err() {
+        if timeout_at(end, self.wait_until_open()).await.is_err() {
             return reply::unavailable(UNDECIDED);
         }
         let left = end.saturating_duration_since(Instant::now());
@@ -286,7 +287,7 @@ impl ServiceState {
     }
 
     /// Waits until the limits can be asked for the first time.
-    async fn opened(&self) {
+    async fn wait_until_open(&self) {
         if !self.is_open.load(Ordering::Relaxed) {
             let mut tap = self.tap.clone();
             // An error means that the replica stops: the delivery is given back.
@@ -309,16 +310,16 @@ impl ServiceState {
     /// Waits for the turn.
     async fn answer(
         &self,
-        mut waits: Waiting,
+        mut waits: WaitingRequest,
         wait: Duration,
         end: Instant,
         came: Mono,
     ) -> Response {
-        let end = end + SLACK;
+        let told_by = end + SLACK;
         loop {
             let heard = tokio::select! {
                 heard = waits.heard.recv() => heard,
-                () = sleep_until(end) => None,
+                () = sleep_until(told_by) => None,
             };
             match heard {
                 Some(WaitOutcome::TurnOffer(turn)) => {
@@ -332,7 +333,7 @@ impl ServiceState {
                     // The caller may use what is left of the time in which the slot's call may leave, and `use_within`
                     // after it.
                     let (id, within) = (waits.id, turn.leave_by.left() + self.use_within);
-                    return match waits.goes(turn) {
+                    return match waits.take_turn(turn) {
                         true => reply::go(id, waited, within),
                         false => reply::unavailable("this replica stops"),
                     };

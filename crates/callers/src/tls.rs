@@ -49,11 +49,11 @@ pub enum IdentityError {
 pub struct Identity {
     certificate: PathBuf,
     key: Secret,
-    last: Mutex<Last>,
+    loaded: Mutex<LoadedCertificate>,
 }
 
-/// What was read last.
-struct Last {
+/// What was read loaded.
+struct LoadedCertificate {
     config: Arc<ServerConfig>,
     /// A digest of both files.
     digest: [u8; 32],
@@ -66,8 +66,8 @@ impl Identity {
     /// # Errors
     /// When they cannot be read, or do not fit each other.
     pub fn new(certificate: &Path, key: Secret) -> Result<Self, IdentityError> {
-        let files = Files::read(certificate, &key)?;
-        let last = Last {
+        let files = CertificateFiles::read(certificate, &key)?;
+        let loaded = LoadedCertificate {
             config: Arc::new(files.config(certificate)?),
             digest: files.digest(),
             looked: Instant::now(),
@@ -75,7 +75,7 @@ impl Identity {
         Ok(Self {
             certificate: certificate.to_owned(),
             key,
-            last: Mutex::new(last),
+            loaded: Mutex::new(loaded),
         })
     }
 
@@ -90,28 +90,28 @@ impl Identity {
     /// With what the files have now. Connections of one certificate share their configuration, so that a session can be
     /// resumed.
     fn current(&self) -> Arc<ServerConfig> {
-        let mut last = lock(&self.last);
-        if last.looked.elapsed() >= AGAIN {
-            last.looked = Instant::now();
-            if let Ok(files) = Files::read(&self.certificate, &self.key)
-                && files.digest() != last.digest
+        let mut loaded = lock(&self.loaded);
+        if loaded.looked.elapsed() >= AGAIN {
+            loaded.looked = Instant::now();
+            if let Ok(files) = CertificateFiles::read(&self.certificate, &self.key)
+                && files.digest() != loaded.digest
                 && let Ok(config) = files.config(&self.certificate)
             {
-                last.config = Arc::new(config);
-                last.digest = files.digest();
+                loaded.config = Arc::new(config);
+                loaded.digest = files.digest();
             }
         }
-        Arc::clone(&last.config)
+        Arc::clone(&loaded.config)
     }
 }
 
 /// A certificate with its chain, and its key.
-struct Files {
+struct CertificateFiles {
     chain: Vec<u8>,
     key: SecretString,
 }
 
-impl Files {
+impl CertificateFiles {
     fn read(certificate: &Path, key: &Secret) -> Result<Self, IdentityError> {
         let chain = fs::read(certificate).map_err(|e| unreadable(certificate, e.to_string()))?;
         Ok(Self {
@@ -121,16 +121,19 @@ impl Files {
     }
 
     fn digest(&self) -> [u8; 32] {
-        let digest = Sha256::new().chain_update(Sha256::digest(&self.chain));
-        let digest = digest.chain_update(self.key.expose_secret().as_bytes());
-        digest.finalize().into()
+        Sha256::new()
+            .chain_update(Sha256::digest(&self.chain))
+            .chain_update(self.key.expose_secret().as_bytes())
+            .finalize()
+            .into()
     }
 
     fn config(&self, certificate: &Path) -> Result<ServerConfig, IdentityError> {
-        let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&self.chain).collect();
-        let chain = chain.map_err(|e| unreadable(certificate, e.to_string()))?;
-        let key = PrivateKeyDer::from_pem_slice(self.key.expose_secret().as_bytes());
-        let key = key.map_err(|e| IdentityError::Key(e.to_string()))?;
+        let chain = CertificateDer::pem_slice_iter(&self.chain)
+            .collect::<Result<Vec<_>, _>>()
+            .map_err(|e| unreadable(certificate, e.to_string()))?;
+        let key = PrivateKeyDer::from_pem_slice(self.key.expose_secret().as_bytes())
+            .map_err(|e| IdentityError::Key(e.to_string()))?;
         let config = ServerConfig::builder()
             .with_no_client_auth()
             .with_single_cert(chain, key);
