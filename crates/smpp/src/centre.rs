@@ -15,12 +15,12 @@ use sluiced_ports::connect::{Resolver, Secret};
 use sluiced_ports::dial::connect_detail;
 
 /// The sequence number of a bind.
-pub(super) const FIRST: u32 = 1;
+pub(super) const FIRST_SEQUENCE: u32 = 1;
 
 /// A connection, plain or TLS.
-pub(super) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
-impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
-pub(super) type BoxStream = Box<dyn Stream>;
+pub(super) trait CentreStream: AsyncRead + AsyncWrite + Send + Unpin {}
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> CentreStream for T {}
+pub(super) type BoxStream = Box<dyn CentreStream>;
 
 /// Where the centre is, and the account of a bind.
 pub(super) struct Centre {
@@ -64,13 +64,14 @@ impl Centre {
 
     async fn connect(&self) -> Result<BoxStream, OpenError> {
         let failed = |error: io::Error| OpenError::Unreached(connect_detail(&error));
-        let found = Resolver::new().addresses(&self.host).await;
-        let found = found
+        let addresses = Resolver::new()
+            .addresses(&self.host)
+            .await
             .map_err(|_| OpenError::Unreached("the host's name cannot be resolved".to_owned()))?;
         // Divided, so that a dead address leaves time for the next.
-        let each = self.connect_timeout / u32::try_from(found.len().max(1)).unwrap_or(u32::MAX);
+        let each = self.connect_timeout / u32::try_from(addresses.len().max(1)).unwrap_or(u32::MAX);
         let mut last = OpenError::Unreached("the host has no address".to_owned());
-        for address in found {
+        for address in addresses {
             let tcp = match timeout(each, TcpStream::connect((address, self.port))).await {
                 Ok(Ok(tcp)) => tcp,
                 Ok(Err(error)) => {
@@ -103,16 +104,15 @@ impl Centre {
             password: password.expose_secret(),
             system_type: &self.system_type,
         };
-        let bind = bind.write(FIRST).map_err(OpenError::Unwritable)?;
+        let pdu = bind.write(FIRST_SEQUENCE).map_err(OpenError::Unwritable)?;
         let answer = self.bind_as.command().response();
-        stream.write_all(&bind).await.map_err(lost)?;
+        stream.write_all(&pdu).await.map_err(lost)?;
         stream.flush().await.map_err(lost)?;
         let mut received = Vec::new();
         // Only the first PDU is read: the following ones belong to the session.
         loop {
-            let first = frame(&received);
-            let first =
-                first.map_err(|_| OpenError::Unreached("no SMPP is spoken there".to_owned()))?;
+            let first = frame(&received)
+                .map_err(|_| OpenError::Unreached("no SMPP is spoken there".to_owned()))?;
             match first {
                 Some(first) if first.command == answer => {
                     return match first.status {

@@ -14,7 +14,7 @@ use sluiced_ports::downstream::{Inbound, InboundEvent, InboundKind, Segment};
 use sluiced_template::sms::{self, Encoding};
 
 /// Reads a PDU that the centre delivered. `confirmed` hears whether its content is stored.
-pub(super) fn arrived(
+pub(super) fn inbound_event(
     command: Command,
     body: &[u8],
     confirmed: oneshot::Sender<bool>,
@@ -87,10 +87,10 @@ fn segment(delivery: &Message) -> Option<Segment> {
 
 /// The element of a header that joins segments: 0 with a reference of 8 bits, 8 with one of 16.
 fn joined(content: &[u8]) -> Option<Segment> {
-    let (length, rest) = content.split_first()?;
-    let mut elements = rest.get(..usize::from(*length))?;
+    let (length, behind) = content.split_first()?;
+    let mut elements = behind.get(..usize::from(*length))?;
     while let [element, length, values @ ..] = elements {
-        let (value, rest) = values.split_at_checked(usize::from(*length))?;
+        let (value, following) = values.split_at_checked(usize::from(*length))?;
         match (element, value) {
             (0, [low, of, number]) => {
                 return Some(Segment {
@@ -106,7 +106,7 @@ fn joined(content: &[u8]) -> Option<Segment> {
                     of: *of,
                 });
             }
-            _ => elements = rest,
+            _ => elements = following,
         }
     }
     None

@@ -26,8 +26,8 @@ use url::Url;
 
 use super::centre::Centre;
 use super::judge::{SmppJudge, SubmitReply};
-use super::link::{Keeping, Links};
-use super::session::{Response, Written};
+use super::link::{BindSettings, Links};
+use super::session::{SegmentReply, WriteOutcome};
 use super::submission::{Submission, SubmitTemplate};
 use sluiced_core::judge::{Lists, Outcome, Silence};
 use sluiced_pdu::{BindAs, CommandStatus};
@@ -62,7 +62,7 @@ struct Client {
 
 struct SmppCall {
     client: Arc<Client>,
-    rest: Rest,
+    remaining_parts: Rest,
     /// The headers of the message's trace; empty where calls are no spans.
     trace: HeaderMap,
 }
@@ -83,8 +83,11 @@ impl SmppDownstream {
         let url = Url::parse(&smpp.url).map_err(|why| Misconfigured::new("url", why))?;
         let is_tls = url.scheme() == "smpps";
         // An address of the sixth version stands in brackets.
-        let host = url.host_str().unwrap_or_default();
-        let host = host.trim_matches(['[', ']']).to_owned();
+        let host = url
+            .host_str()
+            .unwrap_or_default()
+            .trim_matches(['[', ']'])
+            .to_owned();
         let port = url.port().unwrap_or(PORTS[usize::from(is_tls)]);
         let tls = match is_tls {
             false => None,
@@ -109,7 +112,7 @@ impl SmppDownstream {
             password: credentials.secret("password")?.clone(),
             system_type: smpp.system_type.clone(),
         };
-        let keeping = Keeping {
+        let settings = BindSettings {
             binds: smpp.binds.get().into(),
             window: smpp.window.get().into(),
             enquire_link: smpp.enquire_link.get(),
@@ -118,7 +121,7 @@ impl SmppDownstream {
         Ok(Self {
             template: SubmitTemplate::new(smpp)?,
             client: Arc::new(Client {
-                links: Links::new(centre, keeping, arrivals),
+                links: Links::new(centre, settings, arrivals),
                 judge: judge(smpp)?,
                 host,
                 timeout: smpp.timeout.get(),
@@ -153,13 +156,14 @@ impl SmppDownstream {
         facts: Facts<'_>,
         status: CommandStatus,
     ) -> Result<Judgement, Undecodable> {
-        let rest = Rest::all(self.submission(message, facts)?.pdus()?);
-        let each = (1..=rest.left.len()).map(|number| Response {
-            heard: SubmitReply::Response(status),
-            message_id: format!("id-{number}"),
-        });
-        let each = each.collect();
-        Ok(self.client.judged(rest, each))
+        let remaining_parts = Rest::all(self.submission(message, facts)?.pdus()?);
+        let replies = (1..=remaining_parts.left.len())
+            .map(|number| SegmentReply {
+                heard: SubmitReply::Response(status),
+                message_id: format!("id-{number}"),
+            })
+            .collect();
+        Ok(self.client.judge_replies(remaining_parts, replies))
     }
 
     /// What it would mean that no part of the message is answered. Calls nothing.
@@ -172,17 +176,17 @@ impl SmppDownstream {
         facts: Facts<'_>,
         silence: Silence,
     ) -> Result<Judgement, Undecodable> {
-        let rest = Rest::all(self.submission(message, facts)?.pdus()?);
+        let remaining_parts = Rest::all(self.submission(message, facts)?.pdus()?);
         if silence == Silence::Connection {
             let why = "no connection".to_owned();
-            return Ok(self.client.silent(rest, why, false));
+            return Ok(self.client.judge_silence(remaining_parts, why, false));
         }
-        let nothing = |_: &Vec<u8>| Response {
+        let nothing = |_: &Vec<u8>| SegmentReply {
             heard: SubmitReply::Nothing(silence),
             message_id: String::new(),
         };
-        let each = rest.left.iter().map(nothing).collect();
-        Ok(self.client.judged(rest, each))
+        let replies = remaining_parts.left.iter().map(nothing).collect();
+        Ok(self.client.judge_replies(remaining_parts, replies))
     }
 
     /// The centre, for a person: `smpp.example.com:2775`.
@@ -217,11 +221,11 @@ impl Downstream for SmppDownstream {
         &self,
         message: &Message,
         _: Facts<'_>,
-        rest: Rest,
+        remaining_parts: Rest,
     ) -> Result<Box<dyn Call>, Undecodable> {
         Ok(Box::new(SmppCall {
             client: Arc::clone(&self.client),
-            rest,
+            remaining_parts,
             trace: match self.client.traces {
                 Some(_) => traces::headers_of(message),
                 None => HeaderMap::new(),
@@ -232,7 +236,7 @@ impl Downstream for SmppDownstream {
     fn warm(&self, bound: Duration) -> BoxFuture<'_, Result<(), String>> {
         Box::pin(async move {
             self.client.links.start();
-            self.client.links.opened(bound).await
+            self.client.links.wait_for_binds(bound).await
         })
     }
 
@@ -264,13 +268,13 @@ impl Call for SmppCall {
     fn send(self: Box<Self>, leave_by: LeaveBy) -> BoxFuture<'static, Result<Judgement, NotSent>> {
         let Self {
             client,
-            rest,
+            remaining_parts,
             trace,
         } = *self;
         Box::pin(async move {
             let traces = client.traces.as_ref();
             let span = traces.map(|traces| traces.begin_submit(&trace, &client.host));
-            let sent = client.call(rest, leave_by).await;
+            let sent = client.call(remaining_parts, leave_by).await;
             if let Some(span) = span {
                 span.end(&sent);
             }
@@ -280,90 +284,112 @@ impl Call for SmppCall {
 }
 
 impl Client {
-    async fn call(&self, mut rest: Rest, leave_by: LeaveBy) -> Result<Judgement, NotSent> {
+    async fn call(
+        &self,
+        mut remaining_parts: Rest,
+        leave_by: LeaveBy,
+    ) -> Result<Judgement, NotSent> {
         let deadline = Instant::now() + self.timeout;
         self.links.start();
         let outstanding = loop {
             // Registered before the check, so that no notice of room is missed.
             let mut room = pin!(self.links.room.notified());
             room.as_mut().enable();
-            match self.links.write(&mut rest.left, leave_by) {
-                Ok(Written::Begun(outstanding)) => break outstanding,
-                Ok(Written::TooLate) => return Err(NotSent::TooLate),
-                Ok(Written::Broken) => {
+            match self.links.write(&mut remaining_parts.left, leave_by) {
+                Ok(WriteOutcome::Begun(outstanding)) => break outstanding,
+                Ok(WriteOutcome::TooLate) => return Err(NotSent::TooLate),
+                Ok(WriteOutcome::Broken) => {
                     let why = "connection lost while the request was written".to_owned();
-                    return Ok(self.silent(rest, why, true));
+                    return Ok(self.judge_silence(remaining_parts, why, true));
                 }
-                Ok(Written::Full) => {}
-                Err(why) => return Ok(self.silent(rest, why, false)),
+                Ok(WriteOutcome::Full) => {}
+                Err(why) => return Ok(self.judge_silence(remaining_parts, why, false)),
             }
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 let why = format!("no room in the window within {:?}", self.timeout);
-                return Ok(self.silent(rest, why, false));
+                return Ok(self.judge_silence(remaining_parts, why, false));
             }
             if leave_by.has_passed() {
                 return Err(NotSent::NotReady);
             }
-            // The rest of a slot is short; the time is checked again after it.
+            // What is left of a slot is short; the time is checked again after it.
             drop(timeout(leave_by.left().min(left), room).await);
         };
-        Ok(self.judged(rest, outstanding.answers(deadline).await))
+        Ok(self.judge_replies(remaining_parts, outstanding.answers(deadline).await))
     }
 
     /// The judgement of a call of which nothing was written, or of which it is not known how much was written.
-    fn silent(&self, rest: Rest, why: String, maybe_delivered: bool) -> Judgement {
-        let taken = rest.taken.iter().flatten().count();
+    fn judge_silence(
+        &self,
+        remaining_parts: Rest,
+        why: String,
+        maybe_delivered: bool,
+    ) -> Judgement {
+        let taken = remaining_parts.taken.iter().flatten().count();
         Judgement {
             outcome: self.judge.silence(Silence::Connection),
             reply: Err(Silence::Connection),
             detail: match taken {
                 0 => why,
-                taken => format!("{taken} of {} segments taken; {why}", rest.taken.len()),
+                taken => format!(
+                    "{taken} of {} segments taken; {why}",
+                    remaining_parts.taken.len()
+                ),
             },
             answer: None,
             maybe_delivered,
             cut_from: None,
-            rest: Some(rest).filter(Rest::is_in_between),
+            rest: Some(remaining_parts).filter(Rest::is_in_between),
             renewed: false,
         }
     }
 
     /// The answers to the segments of a message that were sent.
-    fn judged(&self, rest: Rest, responses: Vec<Response>) -> Judgement {
-        let heard: Vec<SubmitReply> = responses.iter().map(|response| response.heard).collect();
+    fn judge_replies(&self, remaining_parts: Rest, replies: Vec<SegmentReply>) -> Judgement {
+        let heard: Vec<SubmitReply> = replies.iter().map(|reply| reply.heard).collect();
         let Some((outcome, reply)) = self.judge.judge_message(&heard) else {
-            return self.silent(rest, "there was nothing to send".to_owned(), false);
+            return self.judge_silence(
+                remaining_parts,
+                "there was nothing to send".to_owned(),
+                false,
+            );
         };
-        let sent = rest.taken.iter().enumerate();
-        let sent: Vec<usize> = sent
+        let sent: Vec<usize> = remaining_parts
+            .taken
+            .iter()
+            .enumerate()
             .filter_map(|(at, id)| id.is_none().then_some(at))
             .collect();
-        let id = |response: Response| {
+        let id = |response: SegmentReply| {
             let (outcome, _) = self.judge.judge_response(response.heard);
             (outcome == Outcome::Accepted).then_some(response.message_id)
         };
-        let rest = rest.after(responses.into_iter().map(id));
+        let still_remaining = remaining_parts.after(replies.into_iter().map(id));
         let answer = reply.ok().filter(|_| self.keeps_answers);
         Judgement {
             outcome,
             reply,
-            detail: self.detail(&rest, sent.into_iter().zip(heard)),
+            detail: self.detail(&still_remaining, sent.into_iter().zip(heard)),
             answer: answer.map(|status| Answer {
                 status: status.number(),
-                body: body(&rest).into(),
+                body: body(&still_remaining).into(),
                 is_whole: true,
                 ..Answer::default()
             }),
             maybe_delivered: true,
             cut_from: None,
-            rest: Some(rest).filter(Rest::is_in_between),
+            rest: Some(still_remaining).filter(Rest::is_in_between),
             renewed: false,
         }
     }
 
     /// The answers of the centre, in a few words. `heard` has the places of the segments that were sent.
-    fn detail(&self, rest: &Rest, heard: impl Iterator<Item = (usize, SubmitReply)>) -> String {
+    fn detail(
+        &self,
+        remaining_parts: &Rest,
+        heard: impl Iterator<Item = (usize, SubmitReply)>,
+    ) -> String {
         let said = |heard| match heard {
             SubmitReply::Response(status) => status.to_string(),
             SubmitReply::Nack(CommandStatus::OK) => {
@@ -377,14 +403,14 @@ impl Client {
                 "connection lost before the answer".to_owned()
             }
         };
-        let all = rest.taken.len();
+        let all = remaining_parts.taken.len();
         if all == 1 {
             return heard.map(|(_, heard)| said(heard)).collect();
         }
-        let missing = heard.filter(|(place, _)| rest.taken[*place].is_none());
-        let missing =
-            missing.map(|(place, heard)| format!("segment {}: {}", place + 1, said(heard)));
-        let taken = rest.taken.iter().flatten().count();
+        let missing = heard
+            .filter(|(place, _)| remaining_parts.taken[*place].is_none())
+            .map(|(place, heard)| format!("segment {}: {}", place + 1, said(heard)));
+        let taken = remaining_parts.taken.iter().flatten().count();
         let mut texts = vec![format!("{taken} of {all} segments taken")];
         texts.extend(missing.take(3));
         texts.join("; ")
@@ -392,8 +418,8 @@ impl Client {
 }
 
 /// What results and the journal see as the body of the answer.
-fn body(rest: &Rest) -> String {
-    let known = rest.taken.iter().flatten();
+fn body(remaining_parts: &Rest) -> String {
+    let known = remaining_parts.taken.iter().flatten();
     let ids: Vec<&String> = known.filter(|id| !id.is_empty()).collect();
     json!({ "message_id": ids.first(), "message_ids": ids }).to_string()
 }

@@ -25,9 +25,9 @@ use sluiced_ports::downstream::Status;
 
 /// A status, as the lists of the configuration name it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Entry(CommandStatus);
+struct ListedStatus(CommandStatus);
 
-impl Listed for Entry {
+impl Listed for ListedStatus {
     const RIGHT: &'static str = "write a name such as \"ESME_RTHROTTLED\", a number such as \"0x58\" or \"88\", \"timeout\" or \"connection\"";
     const CAN_BE_UNREADABLE: bool = false;
     const NEVER_ACCEPTED: &'static [Silence] = &[Silence::Connection, Silence::Timeout];
@@ -39,7 +39,7 @@ impl Listed for Entry {
 
 /// Judges the answers of a message centre.
 #[derive(Clone, Debug)]
-pub(crate) struct SmppJudge(Judge<Entry>);
+pub(crate) struct SmppJudge(Judge<ListedStatus>);
 
 impl SmppJudge {
     /// Reads the lists. `wait` is for throttled answers, because SMPP does not say how long to wait.
@@ -57,7 +57,7 @@ impl SmppJudge {
 
     /// What one answer means. SMPP does not say how long to wait.
     fn status(&self, status: CommandStatus) -> Outcome {
-        let listed = self.0.listed(Entry(status));
+        let listed = self.0.listed(ListedStatus(status));
         let meaning = listed.unwrap_or_else(|| default_meaning(status));
         self.0.judged(meaning, AskedWait::default()).outcome
     }

@@ -20,9 +20,9 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::{info, warn};
 
-use super::centre::{BoxStream, Centre, FIRST, OpenError};
-use super::reading::{Reading, UNBINDING};
-use super::session::{Session, Written};
+use super::centre::{BoxStream, Centre, FIRST_SEQUENCE, OpenError};
+use super::reading::{SessionReader, UNBINDING};
+use super::session::{Session, WriteOutcome};
 use sluiced_core::backoff::Backoff;
 use sluiced_pdu::Command;
 use sluiced_ports::clock::Clock;
@@ -43,7 +43,7 @@ const LOG_EVERY: Duration = Duration::from_secs(60);
 
 /// How an attempt to keep a bind ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum End {
+enum BindEnd {
     Unreached,
     Refused,
     /// The link was bound for so long.
@@ -61,17 +61,17 @@ struct Tries {
 
 impl Tries {
     /// How long to wait before the next attempt. `fraction` is random, from 0 to 1.
-    fn wait(&mut self, end: End, fraction: f64) -> Duration {
+    fn wait(&mut self, end: BindEnd, fraction: f64) -> Duration {
         match end {
-            End::Unreached => {
+            BindEnd::Unreached => {
                 self.unreached += 1;
                 UNREACHED.half_jitter(self.unreached, fraction)
             }
-            End::Refused => {
+            BindEnd::Refused => {
                 self.refused += 1;
                 REFUSED.half_jitter(self.refused, fraction)
             }
-            End::Bound(lived) if lived < GOOD => {
+            BindEnd::Bound(lived) if lived < GOOD => {
                 let short = self.short + 1;
                 *self = Self {
                     short,
@@ -79,7 +79,7 @@ impl Tries {
                 };
                 SHORT.half_jitter(short, fraction)
             }
-            End::Bound(_) => {
+            BindEnd::Bound(_) => {
                 *self = Self::default();
                 UNREACHED.full_jitter(1, fraction)
             }
@@ -89,7 +89,7 @@ impl Tries {
 
 /// The settings of a bound connection.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Keeping {
+pub(super) struct BindSettings {
     pub(super) binds: usize,
     pub(super) window: usize,
     /// A centre that sends nothing for so long is asked whether it is there.
@@ -97,10 +97,11 @@ pub(super) struct Keeping {
     /// How long its answer may take.
     pub(super) timeout: Duration,
 }
+
 /// All connections of a downstream.
 pub(super) struct Links {
     centre: Centre,
-    keeping: Keeping,
+    settings: BindSettings,
     sessions: Mutex<Vec<Arc<Session>>>,
     /// Why the last connection could not be opened, or was lost.
     failure: Mutex<String>,
@@ -119,12 +120,12 @@ pub(super) struct Links {
 impl Links {
     pub(super) fn new(
         centre: Centre,
-        keeping: Keeping,
+        settings: BindSettings,
         arrivals: Option<mpsc::Sender<InboundEvent>>,
     ) -> Arc<Self> {
         Arc::new(Self {
             centre,
-            keeping,
+            settings,
             sessions: Mutex::default(),
             failure: Mutex::new("not connected yet".to_owned()),
             room: Arc::default(),
@@ -142,7 +143,7 @@ impl Links {
         if self.is_started.swap(true, Ordering::Relaxed) {
             return;
         }
-        for number in 0..self.keeping.binds {
+        for number in 0..self.settings.binds {
             let stop = self.stop.clone();
             let this = Arc::clone(self);
             self.tasks
@@ -151,8 +152,8 @@ impl Links {
     }
 
     /// Waits until each bind has succeeded or failed once.
-    pub(super) async fn opened(&self, bound: Duration) -> Result<(), String> {
-        let binds = self.keeping.binds;
+    pub(super) async fn wait_for_binds(&self, bound: Duration) -> Result<(), String> {
+        let binds = self.settings.binds;
         let mut tried = self.tried.subscribe();
         let all = timeout(bound, tried.wait_for(|tried| *tried >= binds)).await;
         let standing = lock(&self.sessions).len();
@@ -168,23 +169,27 @@ impl Links {
 
     /// Writes a message on the connection with the fewest `submit_sm` without an answer. The error says why no
     /// connection is open.
-    pub(super) fn write(&self, pdus: &mut [Vec<u8>], leave_by: LeaveBy) -> Result<Written, String> {
+    pub(super) fn write(
+        &self,
+        pdus: &mut [Vec<u8>],
+        leave_by: LeaveBy,
+    ) -> Result<WriteOutcome, String> {
         let sessions = lock(&self.sessions);
-        let open = sessions
+        let mut open: Vec<_> = sessions
             .iter()
-            .filter_map(|session| Some((session.load()?, session)));
-        let mut open: Vec<_> = open.collect();
+            .filter_map(|session| Some((session.load()?, session)))
+            .collect();
         open.sort_by_key(|(load, _)| *load);
         if open.is_empty() {
             return Err(lock(&self.failure).clone());
         }
         for (_, session) in open {
             match session.write(pdus, leave_by) {
-                Written::Full => {}
+                WriteOutcome::Full => {}
                 other => return Ok(other),
             }
         }
-        Ok(Written::Full)
+        Ok(WriteOutcome::Full)
     }
 
     /// Ends all sessions. An unbind is sent if the runtime still runs, or if the system takes it at once.
@@ -221,10 +226,10 @@ impl Links {
                         bound.over();
                         failed.over();
                     }
-                    (End::Bound(lived), why)
+                    (BindEnd::Bound(lived), why)
                 }
-                Err(error @ OpenError::Unreached(_)) => (End::Unreached, error.to_string()),
-                Err(error) => (End::Refused, error.to_string()),
+                Err(error @ OpenError::Unreached(_)) => (BindEnd::Unreached, error.to_string()),
+                Err(error) => (BindEnd::Refused, error.to_string()),
             };
             if stop.is_cancelled() {
                 return;
@@ -248,14 +253,17 @@ impl Links {
     /// Uses a connection until it ends; returns why it did.
     async fn hold(&self, stream: BoxStream, stop: &CancellationToken) -> String {
         let (input, output) = tokio::io::split(stream);
-        let room = Arc::clone(&self.room);
-        let session = Session::new(Box::new(output), self.keeping.window, room, FIRST);
-        let session = Arc::new(session);
+        let session = Arc::new(Session::new(
+            Box::new(output),
+            self.settings.window,
+            Arc::clone(&self.room),
+            FIRST_SEQUENCE,
+        ));
         lock(&self.sessions).push(Arc::clone(&session));
         self.tried.send_modify(|tried| *tried += 1);
         self.room.notify_waiters();
-        let reading = Reading::new(&session, self.keeping, self.arrivals.as_ref(), input);
-        let why = reading.run(stop).await;
+        let reader = SessionReader::new(&session, self.settings, self.arrivals.as_ref(), input);
+        let why = reader.run(stop).await;
         lock(&self.sessions).retain(|other| !Arc::ptr_eq(other, &session));
         session.end();
         why
@@ -266,10 +274,10 @@ impl Links {
 mod tests {
     use super::*;
 
-    const SHORTLY: End = End::Bound(Duration::from_millis(3));
+    const SHORTLY: BindEnd = BindEnd::Bound(Duration::from_millis(3));
 
     /// The longest waits after these ends.
-    fn waits(ends: impl IntoIterator<Item = End>) -> Vec<u64> {
+    fn waits(ends: impl IntoIterator<Item = BindEnd>) -> Vec<u64> {
         let mut tries = Tries::default();
         let waits = ends.into_iter().map(|end| tries.wait(end, 1.0));
         waits.map(|wait| wait.as_millis() as u64).collect()
@@ -285,9 +293,20 @@ mod tests {
 
     #[test]
     fn only_a_session_that_lived_makes_up_for_those_before_it() {
-        let ends = [SHORTLY, End::Refused, SHORTLY, End::Bound(GOOD), SHORTLY];
+        let ends = [
+            SHORTLY,
+            BindEnd::Refused,
+            SHORTLY,
+            BindEnd::Bound(GOOD),
+            SHORTLY,
+        ];
         assert_eq!(waits(ends), [200, 1_000, 400, 200, 200]);
-        let ends = [End::Unreached, End::Unreached, End::Refused, SHORTLY];
+        let ends = [
+            BindEnd::Unreached,
+            BindEnd::Unreached,
+            BindEnd::Refused,
+            SHORTLY,
+        ];
         assert_eq!(waits(ends), [200, 400, 1_000, 200]);
     }
 }

@@ -21,9 +21,9 @@ use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::centre::BoxStream;
-use super::delivery::arrived;
-use super::link::Keeping;
-use super::session::{Response, Session};
+use super::delivery::inbound_event;
+use super::link::BindSettings;
+use super::session::{SegmentReply, Session};
 use crate::judge::SubmitReply;
 use sluiced_pdu::{Command, CommandStatus, Frame, frame, plain, response, response_id};
 use sluiced_ports::downstream::InboundEvent;
@@ -32,9 +32,9 @@ use sluiced_ports::downstream::InboundEvent;
 pub(super) const UNBINDING: Duration = Duration::from_secs(1);
 
 /// Reads what the centre sends in a session.
-pub(super) struct Reading<'a> {
+pub(super) struct SessionReader<'a> {
     session: &'a Arc<Session>,
-    keeping: Keeping,
+    settings: BindSettings,
     arrivals: Option<&'a mpsc::Sender<InboundEvent>>,
     input: ReadHalf<BoxStream>,
     received: Vec<u8>,
@@ -44,16 +44,16 @@ pub(super) struct Reading<'a> {
     unbind: Option<u32>,
 }
 
-impl<'a> Reading<'a> {
+impl<'a> SessionReader<'a> {
     pub(super) const fn new(
         session: &'a Arc<Session>,
-        keeping: Keeping,
+        settings: BindSettings,
         arrivals: Option<&'a mpsc::Sender<InboundEvent>>,
         input: ReadHalf<BoxStream>,
     ) -> Self {
         Self {
             session,
-            keeping,
+            settings,
             arrivals,
             input,
             received: Vec::new(),
@@ -70,11 +70,11 @@ impl<'a> Reading<'a> {
                 return why;
             }
             if let Some(sequence) = self.unbind.filter(|_| self.session.is_idle()) {
-                return self.unbound(sequence);
+                return self.answer_unbind(sequence);
             }
             let patience = match self.asked || self.unbind.is_some() {
-                true => self.keeping.timeout,
-                false => self.keeping.enquire_link,
+                true => self.settings.timeout,
+                false => self.settings.enquire_link,
             };
             tokio::select! {
                 read = self.input.read(&mut chunk) => match read {
@@ -85,50 +85,63 @@ impl<'a> Reading<'a> {
                     }
                     Err(error) => return format!("connection lost: {error}"),
                 },
-                broken = self.session.written() => return broken,
+                broken = self.session.write_unwritten() => return broken,
                 () = sleep(patience) => {
-                    if let Some(sequence) = self.unbind {
-                        return self.unbound(sequence);
+                    if let Some(why) = self.probe() {
+                        return why;
                     }
-                    if self.asked {
-                        return format!("no answer to enquire_link within {:?}", self.keeping.timeout);
-                    }
-                    self.asked = true;
-                    self.session.ask(Command::ENQUIRE_LINK);
                 }
                 () = stop.cancelled() => {
-                    // `Links::stop` has sent the unbind; PDUs that were begun are written.
-                    let ending = async {
-                        tokio::select! {
-                            _ = self.input.read(&mut chunk) => {}
-                            _ = self.session.written() => {}
-                        }
-                    };
-                    drop(timeout(UNBINDING, ending).await);
+                    self.finish_unbind(&mut chunk).await;
                     return "it was stopped".to_owned();
                 }
             }
         }
     }
 
+    /// The centre was silent for too long: asks whether it is there. Returns why the session ends instead, if it does.
+    fn probe(&mut self) -> Option<String> {
+        if let Some(sequence) = self.unbind {
+            return Some(self.answer_unbind(sequence));
+        }
+        if self.asked {
+            let bound = self.settings.timeout;
+            return Some(format!("no answer to enquire_link within {bound:?}"));
+        }
+        self.asked = true;
+        self.session.ask(Command::ENQUIRE_LINK);
+        None
+    }
+
+    /// `Links::stop` has sent the unbind; PDUs that were begun are written.
+    async fn finish_unbind(&mut self, chunk: &mut [u8]) {
+        let ending = async {
+            tokio::select! {
+                _ = self.input.read(chunk) => {}
+                _ = self.session.write_unwritten() => {}
+            }
+        };
+        drop(timeout(UNBINDING, ending).await);
+    }
+
     /// Answers the `unbind` of the centre.
-    fn unbound(&self, sequence: u32) -> String {
+    fn answer_unbind(&self, sequence: u32) -> String {
         let answer = plain(Command::UNBIND.response(), CommandStatus::OK, sequence);
-        self.session.control(&answer);
+        self.session.write_control(&answer);
         "the centre ended the session".to_owned()
     }
 
     /// Handles every complete PDU.
     fn take_in(&mut self) -> Result<(), String> {
         let received = std::mem::take(&mut self.received);
-        let mut rest = received.as_slice();
+        let mut unread = received.as_slice();
         loop {
-            let next = frame(rest).map_err(|wrong| format!("the centre sent {wrong}"))?;
+            let next = frame(unread).map_err(|wrong| format!("the centre sent {wrong}"))?;
             let Some(next) = next else { break };
             self.take(&next)?;
-            rest = &rest[next.length()..];
+            unread = &unread[next.length()..];
         }
-        self.received = rest.to_vec();
+        self.received = unread.to_vec();
         Ok(())
     }
 
@@ -137,7 +150,7 @@ impl<'a> Reading<'a> {
     fn deliver(&self, pdu: &Frame<'_>) -> Option<oneshot::Receiver<bool>> {
         let arrivals = self.arrivals?;
         let (sender, confirmed) = oneshot::channel();
-        let arrival = arrived(pdu.command, pdu.body, sender);
+        let arrival = inbound_event(pdu.command, pdu.body, sender);
         arrivals.try_send(arrival).is_ok().then_some(confirmed)
     }
 
@@ -147,23 +160,23 @@ impl<'a> Reading<'a> {
         let (session, sequence) = (self.session, pdu.sequence);
         let ours = |command: Command, status| plain(command, status, sequence);
         match pdu.command {
-            ANSWER => session.answered(
+            ANSWER => session.hand_over(
                 sequence,
-                Response {
+                SegmentReply {
                     heard: SubmitReply::Response(pdu.status),
                     message_id: response_id(pdu.body),
                 },
             ),
-            Command::GENERIC_NACK => session.answered(
+            Command::GENERIC_NACK => session.hand_over(
                 sequence,
-                Response {
+                SegmentReply {
                     heard: SubmitReply::Nack(pdu.status),
                     message_id: String::new(),
                 },
             ),
             UNBOUND => return Err("the centre ended the session".to_owned()),
             Command::ENQUIRE_LINK => {
-                session.control(&ours(Command::ENQUIRE_LINK.response(), CommandStatus::OK));
+                session.write_control(&ours(Command::ENQUIRE_LINK.response(), CommandStatus::OK));
             }
             Command::UNBIND => {
                 session.shut();
@@ -173,7 +186,7 @@ impl<'a> Reading<'a> {
             Command::ALERT_NOTIFICATION => {}
             command @ (Command::DELIVER_SM | Command::DATA_SM) => {
                 let taken = self.deliver(pdu);
-                let (session, bound) = (Arc::clone(session), self.keeping.timeout);
+                let (session, bound) = (Arc::clone(session), self.settings.timeout);
                 // Bounded by the places for arrivals, and by the timeout.
                 tokio::spawn(async move {
                     let is_safe = match taken {
@@ -184,11 +197,13 @@ impl<'a> Reading<'a> {
                         true => CommandStatus::OK,
                         false => CommandStatus::TRY_LATER,
                     };
-                    session.control(&response(command, status, sequence, ""));
+                    session.write_control(&response(command, status, sequence, ""));
                 });
             }
             other if other.is_response() => {}
-            _ => session.control(&ours(Command::GENERIC_NACK, CommandStatus::INVALID_COMMAND)),
+            _ => {
+                session.write_control(&ours(Command::GENERIC_NACK, CommandStatus::INVALID_COMMAND))
+            }
         }
         Ok(())
     }

@@ -31,17 +31,17 @@ use sluiced_ports::lock;
 const MAX_UNWRITTEN: usize = 64 * 1024;
 
 /// Where PDUs are written.
-pub(super) type Output = Box<dyn AsyncWrite + Send + Unpin>;
+pub(super) type PduOutput = Box<dyn AsyncWrite + Send + Unpin>;
 
 /// The centre's answer to one `submit_sm`, or why there is none.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Response {
+pub(super) struct SegmentReply {
     pub(super) heard: SubmitReply,
     /// Empty if it gave none.
     pub(super) message_id: String,
 }
 
-impl Response {
+impl SegmentReply {
     const fn none(silence: Silence) -> Self {
         Self {
             heard: SubmitReply::Nothing(silence),
@@ -52,7 +52,7 @@ impl Response {
 
 /// The result of an attempt to write.
 #[derive(Debug)]
-pub(super) enum Written {
+pub(super) enum WriteOutcome {
     /// All of it, or the beginning, and the rest follows.
     Begun(Outstanding),
     /// Nothing: there is no room in the window, or the system takes nothing now.
@@ -68,11 +68,11 @@ pub(super) struct Session {
     window: usize,
     /// Notified when there may be room again, in any session of the downstream.
     room: Arc<Notify>,
-    state: Mutex<State>,
+    state: Mutex<SessionState>,
 }
 
-struct State {
-    output: Output,
+struct SessionState {
+    output: PduOutput,
     /// New calls may begin.
     is_open: bool,
     /// The rest of a message that was begun.
@@ -80,18 +80,18 @@ struct State {
     /// The layer below holds something back (TLS).
     unflushed: bool,
     sequence: u32,
-    waiting: HashMap<u32, oneshot::Sender<Response>>,
+    waiting: HashMap<u32, oneshot::Sender<SegmentReply>>,
     /// The task that writes the rest.
     writer: Option<Waker>,
 }
 
 impl Session {
     /// The session of a bound connection. `sequence` was used last.
-    pub(super) fn new(output: Output, window: usize, room: Arc<Notify>, sequence: u32) -> Self {
+    pub(super) fn new(output: PduOutput, window: usize, room: Arc<Notify>, sequence: u32) -> Self {
         Self {
             window,
             room,
-            state: Mutex::new(State {
+            state: Mutex::new(SessionState {
                 output,
                 is_open: true,
                 unwritten: Vec::new(),
@@ -110,11 +110,11 @@ impl Session {
     }
 
     /// Writes the PDUs of one message, if that is possible now and not too late.
-    pub(super) fn write(self: &Arc<Self>, pdus: &mut [Vec<u8>], leave_by: LeaveBy) -> Written {
+    pub(super) fn write(self: &Arc<Self>, pdus: &mut [Vec<u8>], leave_by: LeaveBy) -> WriteOutcome {
         let mut state = lock(&self.state);
         let has_room = state.waiting.len() + pdus.len() <= self.window;
         if !state.is_open || !has_room || !state.unwritten.is_empty() || state.unflushed {
-            return Written::Full;
+            return WriteOutcome::Full;
         }
         let mut sequences = Vec::with_capacity(pdus.len());
         for pdu in &mut *pdus {
@@ -124,14 +124,14 @@ impl Session {
         }
         let octets = pdus.concat();
         if leave_by.has_passed() {
-            return Written::TooLate;
+            return WriteOutcome::TooLate;
         }
         match state.push(&octets) {
-            Poll::Pending => return Written::Full,
+            Poll::Pending => return WriteOutcome::Full,
             Poll::Ready(Err(_)) => {
                 state.is_open = false;
                 state.wake_writer();
-                return Written::Broken;
+                return WriteOutcome::Broken;
             }
             Poll::Ready(Ok(())) => {}
         }
@@ -140,7 +140,7 @@ impl Session {
             state.waiting.insert(*sequence, sender);
             answer
         });
-        Written::Begun(Outstanding {
+        WriteOutcome::Begun(Outstanding {
             answers: answers.collect(),
             session: Arc::clone(self),
             sequences,
@@ -148,7 +148,7 @@ impl Session {
     }
 
     /// Writes a PDU that is no message of a call: it goes when the system takes it.
-    pub(super) fn control(&self, pdu: &[u8]) {
+    pub(super) fn write_control(&self, pdu: &[u8]) {
         let mut state = lock(&self.state);
         let written = state.unwritten.is_empty() && !state.unflushed && {
             // The task that reads sees an error, too.
@@ -164,20 +164,20 @@ impl Session {
     /// Sends a request that is no message.
     pub(super) fn ask(&self, command: Command) {
         let sequence = lock(&self.state).next_sequence();
-        self.control(&plain(command, CommandStatus::OK, sequence));
+        self.write_control(&plain(command, CommandStatus::OK, sequence));
     }
 
     /// Writes the rest whenever there is one. Returns the failure that ends it.
-    pub(super) async fn written(&self) -> String {
-        poll_fn(|cx| lock(&self.state).poll_rest(cx)).await
+    pub(super) async fn write_unwritten(&self) -> String {
+        poll_fn(|cx| lock(&self.state).poll_unwritten(cx)).await
     }
 
-    /// The centre answered a request.
-    pub(super) fn answered(&self, sequence: u32, response: Response) {
+    /// The centre answered a request: its call hears it.
+    pub(super) fn hand_over(&self, sequence: u32, reply: SegmentReply) {
         let waiting = lock(&self.state).waiting.remove(&sequence);
         if let Some(waiting) = waiting {
             // A call that no longer waits has counted it as no answer.
-            drop(waiting.send(response));
+            drop(waiting.send(reply));
             self.room.notify_waiters();
         }
     }
@@ -202,7 +202,7 @@ impl Session {
     }
 }
 
-impl State {
+impl SessionState {
     fn next_sequence(&mut self) -> u32 {
         self.sequence = match self.sequence {
             LAST_SEQUENCE => 1,
@@ -233,18 +233,18 @@ impl State {
         Poll::Ready(Ok(()))
     }
 
-    fn poll_rest(&mut self, cx: &mut Context<'_>) -> Poll<String> {
+    fn poll_unwritten(&mut self, cx: &mut Context<'_>) -> Poll<String> {
         self.writer = Some(cx.waker().clone());
         if self.unwritten.len() > MAX_UNWRITTEN {
             return Poll::Ready("the centre does not read".to_owned());
         }
-        match self.poll_write_rest(cx) {
+        match self.poll_write_unwritten(cx) {
             Poll::Ready(Err(error)) => Poll::Ready(format!("connection lost: {error}")),
             Poll::Ready(Ok(())) | Poll::Pending => Poll::Pending,
         }
     }
 
-    fn poll_write_rest(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+    fn poll_write_unwritten(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while !self.unwritten.is_empty() {
             let written = Pin::new(&mut self.output).poll_write(cx, &self.unwritten);
             match ready!(written)? {
@@ -275,18 +275,18 @@ impl fmt::Debug for Session {
 pub(super) struct Outstanding {
     session: Arc<Session>,
     sequences: Vec<u32>,
-    answers: Vec<oneshot::Receiver<Response>>,
+    answers: Vec<oneshot::Receiver<SegmentReply>>,
 }
 
 impl Outstanding {
     /// One entry for each PDU, in their order.
-    pub(super) async fn answers(mut self, deadline: Instant) -> Vec<Response> {
+    pub(super) async fn answers(mut self, deadline: Instant) -> Vec<SegmentReply> {
         let mut all = Vec::with_capacity(self.answers.len());
         for answer in std::mem::take(&mut self.answers) {
             all.push(match timeout_at(deadline, answer).await {
-                Ok(Ok(response)) => response,
-                Ok(Err(_)) => Response::none(Silence::Connection),
-                Err(_) => Response::none(Silence::Timeout),
+                Ok(Ok(reply)) => reply,
+                Ok(Err(_)) => SegmentReply::none(Silence::Connection),
+                Err(_) => SegmentReply::none(Silence::Timeout),
             });
         }
         all

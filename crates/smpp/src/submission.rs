@@ -12,7 +12,7 @@ mod fields;
 
 use std::fmt;
 
-use self::fields::{Compiler, Field, Making, Octet, Party, octets_of, validity};
+use self::fields::{Compiler, Field, FieldMaker, Octet, Party, octets_of, validity};
 use sluiced_pdu::{Command, Malformed, Message as Sms, Tlv, tag};
 use sluiced_ports::dial::Misconfigured;
 use sluiced_ports::downstream::{Facts, Undecodable};
@@ -98,31 +98,31 @@ impl SubmitTemplate {
         message: &Message,
         facts: Facts<'_>,
     ) -> Result<Submission, Undecodable> {
-        let making = Making {
+        let maker = FieldMaker {
             templates: &self.templates,
             context: self.templates.context(message, facts)?,
         };
-        let text = making.text(&self.text)?;
+        let text = maker.text(&self.text)?;
         let written = self.cutting.write(&text);
         let data_coding = match (&self.data_coding, written.encoding) {
-            (Some(octet), _) => making.octet(octet)?,
+            (Some(octet), _) => maker.octet(octet)?,
             (None, Encoding::Gsm7) => 0,
             (None, Encoding::Latin1) => 3,
             (None, Encoding::Ucs2) => 8,
         };
         let mut tlvs = Vec::new();
         for (tag, field) in &self.tlvs {
-            let value = octets_of(&field.name, making.text(field)?)?;
+            let value = octets_of(&field.name, maker.text(field)?)?;
             if !value.is_empty() {
                 tlvs.push(Tlv { tag: *tag, value });
             }
         }
         let common = Sms {
-            service_type: making.text(&self.service_type)?.into_bytes(),
-            source: making.party(&self.source)?,
-            destination: making.party(&self.destination)?,
-            validity: validity(&self.validity.name, making.text(&self.validity)?)?,
-            registered_delivery: making.octet(&self.registered_delivery)?,
+            service_type: maker.text(&self.service_type)?.into_bytes(),
+            source: maker.party(&self.source)?,
+            destination: maker.party(&self.destination)?,
+            validity: validity(&self.validity.name, maker.text(&self.validity)?)?,
+            registered_delivery: maker.octet(&self.registered_delivery)?,
             data_coding,
             tlvs,
             ..Sms::default()
@@ -174,11 +174,11 @@ impl SubmitTemplate {
 impl Submission {
     /// The PDUs. Their sequence numbers are written when they are sent.
     pub(super) fn pdus(&self) -> Result<Vec<Vec<u8>>, Undecodable> {
-        let written = self.parts.iter().map(|part| {
-            let written = part.write(Command::SUBMIT_SM, 0);
-            written.map_err(|wrong: Malformed| undecodable("submit_sm", wrong.to_string()))
+        let pdus = self.parts.iter().map(|part| {
+            part.write(Command::SUBMIT_SM, 0)
+                .map_err(|wrong: Malformed| undecodable("submit_sm", wrong.to_string()))
         });
-        written.collect()
+        pdus.collect()
     }
 }
 

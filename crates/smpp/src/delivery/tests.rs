@@ -3,7 +3,7 @@ use sluiced_pdu::Tlv;
 
 fn read(delivery: &Message) -> InboundKind {
     let written = delivery.write(Command::DELIVER_SM, 1).expect("it fits");
-    arrived(Command::DELIVER_SM, &written[16..], oneshot::channel().0).what
+    inbound_event(Command::DELIVER_SM, &written[16..], oneshot::channel().0).what
 }
 
 fn inbound_of(delivery: &Message) -> Inbound {
@@ -91,7 +91,7 @@ fn a_data_sm_is_read() {
         let head = b"\0\x01\x014915112345678\0\x05\0ACME\0\x04\0\0\x04\x24\0";
         [&head[..], &[text.len() as u8], text].concat()
     };
-    let arrival = |body: &[u8]| arrived(Command::DATA_SM, body, oneshot::channel().0);
+    let arrival = |body: &[u8]| inbound_event(Command::DATA_SM, body, oneshot::channel().0);
     let InboundEvent {
         what: InboundKind::Receipt(receipt),
         source,
@@ -112,7 +112,7 @@ fn a_data_sm_is_read() {
 #[test]
 fn what_is_no_delivery_is_kept_as_it_is() {
     for body in [&b""[..], b"CMT", b"CMT\0\x01\x01447887123456"] {
-        let arrival = arrived(Command::DELIVER_SM, body, oneshot::channel().0);
+        let arrival = inbound_event(Command::DELIVER_SM, body, oneshot::channel().0);
         let InboundKind::Receipt(receipt) = arrival.what else {
             panic!("{body:?}");
         };
@@ -124,7 +124,7 @@ fn what_is_no_delivery_is_kept_as_it_is() {
     let written = delivery.write(Command::DELIVER_SM, 1).expect("it fits");
     for rubbish in [&[0][..], &[0, 0x1e, 0, 9, b'1'], &[0; 5]] {
         let body = [&written[16..], rubbish].concat();
-        let arrival = arrived(Command::DELIVER_SM, &body, oneshot::channel().0);
+        let arrival = inbound_event(Command::DELIVER_SM, &body, oneshot::channel().0);
         let InboundKind::Receipt(receipt) = arrival.what else {
             panic!("{rubbish:?}");
         };

@@ -46,16 +46,16 @@ pub(super) struct Compiler(pub(super) Templates);
 
 impl Compiler {
     pub(super) fn field(&mut self, name: &str, text: &str) -> Result<Field, Misconfigured> {
-        let compiled = match is_template(text) {
+        let text = match is_template(text) {
             true => {
-                let compiled = self.0.add(name, text);
-                Text::Made(compiled.map_err(|wrong| Misconfigured::new(name, wrong))?)
+                let template = self.0.add(name, text);
+                Text::Made(template.map_err(|wrong| Misconfigured::new(name, wrong))?)
             }
             false => Text::Fixed(text.to_owned()),
         };
         Ok(Field {
             name: name.to_owned(),
-            text: compiled,
+            text,
         })
     }
 
@@ -73,12 +73,12 @@ impl Compiler {
 }
 
 /// Makes the fields of one message.
-pub(super) struct Making<'a> {
+pub(super) struct FieldMaker<'a> {
     pub(super) templates: &'a Templates,
     pub(super) context: Context,
 }
 
-impl Making<'_> {
+impl FieldMaker<'_> {
     pub(super) fn text(&self, field: &Field) -> Result<String, Undecodable> {
         match &field.text {
             Text::Fixed(text) => Ok(text.clone()),
@@ -123,8 +123,8 @@ pub(super) fn validity(name: &str, text: String) -> Result<Vec<u8>, Undecodable>
         return Err(wrong());
     }
     let seconds = length.as_secs().max(1);
-    let (days, rest) = (seconds / 86_400, seconds % 86_400);
-    let (hours, minutes, seconds) = (rest / 3_600, rest / 60 % 60, rest % 60);
+    let (days, of_day) = (seconds / 86_400, seconds % 86_400);
+    let (hours, minutes, seconds) = (of_day / 3_600, of_day / 60 % 60, of_day % 60);
     Ok(format!("0000{days:02}{hours:02}{minutes:02}{seconds:02}000R").into_bytes())
 }
 
