@@ -18,13 +18,13 @@ use http::header::AUTHORIZATION;
 use tokio::time::{Instant, timeout};
 use tracing::warn;
 
-use super::answers::failure::Failure;
-use super::answers::reader::{AnswerReader, Asks, Received};
+use super::answers::failure::CallFailure;
+use super::answers::reader::{AnswerReader, CallContext, ReceivedAnswer};
 use super::connections::ongoing::Ongoing;
 use super::credentials::auth::RotatingAuth;
 use super::credentials::secrets::{Edition, NamedSecrets};
-use super::credentials::sign::Signed;
-use super::credentials::tokens::{Given, Permitted, Tokens};
+use super::credentials::sign::RequestSignature;
+use super::credentials::tokens::{CallToken, Permitted, Tokens};
 use super::transport::{HttpAnswer, NoAnswer, Transport};
 use sluiced_core::judge::Silence;
 use sluiced_ports::clock::Clock;
@@ -56,26 +56,30 @@ pub(super) struct Client {
 /// A call that was prepared.
 pub(super) struct HttpCall {
     pub(super) client: Arc<Client>,
-    pub(super) made: Made,
-    pub(super) asks: Asks,
+    pub(super) prepared: PreparedRequest,
+    pub(super) context: CallContext,
 }
 
 /// A request that was made, and what is needed when it is sent.
-pub(super) struct Made {
+pub(super) struct PreparedRequest {
     pub(super) request: Request<Bytes>,
-    pub(super) signed: Option<Signed>,
+    pub(super) signed: Option<RequestSignature>,
     /// With which secrets it was made; `None`: it has none.
     pub(super) edition: Option<Edition>,
 }
 
 impl Call for HttpCall {
     fn send(self: Box<Self>, leave_by: LeaveBy) -> BoxFuture<'static, Result<Judgement, NotSent>> {
-        let Self { client, made, asks } = *self;
-        let Made {
+        let Self {
+            client,
+            prepared,
+            context,
+        } = *self;
+        let PreparedRequest {
             mut request,
             signed,
             edition,
-        } = made;
+        } = prepared;
         Box::pin(async move {
             if let (Some(secrets), Some(edition)) = (&client.secrets, edition)
                 && !secrets.is_current(edition)
@@ -84,7 +88,7 @@ impl Call for HttpCall {
             }
             let traces = client.traces.as_ref();
             let span = traces.map(|traces| traces.begin(&mut request));
-            let sent = client.call(request, signed, &asks, leave_by).await;
+            let sent = client.call(request, signed, &context, leave_by).await;
             if let Some(span) = span {
                 span.end(&sent);
             }
@@ -97,8 +101,8 @@ impl Client {
     async fn call(
         &self,
         mut request: Request<Bytes>,
-        signed: Option<Signed>,
-        asks: &Asks,
+        signed: Option<RequestSignature>,
+        context: &CallContext,
         leave_by: LeaveBy,
     ) -> Result<Judgement, NotSent> {
         let began = Instant::now();
@@ -106,27 +110,31 @@ impl Client {
             auth.renew(request.headers_mut());
         }
         let before = self.edition();
-        let given = match self.given(leave_by).await? {
-            Ok(given) => given,
-            Err(why) => return Ok(self.answers.silent(Silence::Connection, Failure::sure(why))),
+        let fetched = match self.token(leave_by).await? {
+            Ok(fetched) => fetched,
+            Err(why) => {
+                return Ok(self
+                    .answers
+                    .judge_silence(Silence::Connection, CallFailure::sure(why)));
+            }
         };
-        let given = given.as_ref();
-        if let Some(header) = given.and_then(Given::header) {
+        let token = fetched.as_ref();
+        if let Some(header) = token.and_then(CallToken::header) {
             request.headers_mut().insert(AUTHORIZATION, header.clone());
         }
         if let Some(signed) = signed {
-            request = signed.renew(request, self.signs_as(given), given).await?;
+            request = signed.renew(request, self.signs_as(token), token).await?;
         }
         let heard = self.transport.call(request, leave_by, began, self.timeout);
         match heard.await {
-            Ok(HttpAnswer { answer, rests }) => {
-                lock(&self.refused).ended();
+            Ok(HttpAnswer { answer, then_idle }) => {
+                lock(&self.refused).end();
                 let received = self.answers.receive(answer, began + self.timeout).await;
-                if let Some((writing, rest)) = rests {
-                    writing.rests(rest);
+                if let Some((call_gate, idle)) = then_idle {
+                    call_gate.begin_idle(idle);
                 }
-                let is_replaced = self.answered(&received, given);
-                let mut judgement = self.answers.judged(received, asks);
+                let is_replaced = self.note_answer(&received, token);
+                let mut judgement = self.answers.judge_received(received, context);
                 let renewed = is_replaced || self.edition() != before;
                 judgement.renewed = judgement.refuses_credentials() && renewed;
                 Ok(judgement)
@@ -139,10 +147,12 @@ impl Client {
                 Err(NotSent::NotReady)
             }
             Err(NoAnswer::Refused(detail)) => {
-                let goes_on = lock(&self.refused).happened(self.clock.now());
-                Ok(self.answers.refused(detail, goes_on))
+                let goes_on = lock(&self.refused).note(self.clock.now());
+                Ok(self.answers.judge_refusal(detail, goes_on))
             }
-            Err(NoAnswer::Silent(silence, failure)) => Ok(self.answers.silent(silence, failure)),
+            Err(NoAnswer::Silent(silence, failure)) => {
+                Ok(self.answers.judge_silence(silence, failure))
+            }
         }
     }
 
@@ -155,42 +165,43 @@ impl Client {
     }
 
     /// The number of the credentials that sign a request now. A signature under another number is not sent.
-    pub(super) fn signs_as(&self, given: Option<&Given>) -> u64 {
-        given.map_or_else(|| self.edition()[0], |given| given.number)
+    pub(super) fn signs_as(&self, token: Option<&CallToken>) -> u64 {
+        token.map_or_else(|| self.edition()[0], |token| token.number)
     }
 
     /// What a server gives for calls, as soon as it is there, or why there is nothing. `None`: calls need nothing of
     /// that.
-    async fn given(&self, leave_by: LeaveBy) -> Result<Result<Option<Given>, String>, NotSent> {
+    async fn token(&self, leave_by: LeaveBy) -> Result<Result<Option<CallToken>, String>, NotSent> {
         let Some(tokens) = &self.tokens else {
             return Ok(Ok(None));
         };
         let wait = leave_by.left().min(self.timeout);
-        let given = timeout(wait, tokens.given()).await;
-        let given = given.map_err(|_| NotSent::NotReady)?;
-        Ok(given.map(Some))
+        let token = timeout(wait, tokens.token())
+            .await
+            .map_err(|_| NotSent::NotReady)?;
+        Ok(token.map(Some))
     }
 
     /// Reads secrets again, or asks for another token, if an answer refused them. Returns whether the token of that
     /// call is replaced.
-    fn answered(&self, received: &Received, given: Option<&Given>) -> bool {
+    fn note_answer(&self, received: &ReceivedAnswer, token: Option<&CallToken>) -> bool {
         let (status, ..) = received.parts();
         if let Some(auth) = &self.auth {
-            auth.answered(status);
+            auth.note_answer(status);
         }
         if let Some(secrets) = &self.secrets {
-            secrets.answered(status);
+            secrets.note_answer(status);
         }
-        let tokens = self.tokens.as_ref().zip(given);
-        tokens.is_some_and(|(tokens, given)| {
-            tokens.answered(received.parts(), given.number, &self.permitted)
+        let tokens = self.tokens.as_ref().zip(token);
+        tokens.is_some_and(|(tokens, token)| {
+            tokens.note_answer(received.parts(), token.number, &self.permitted)
         })
     }
 
     /// A slot passed while its connection was opened, which took so long.
     fn lost_slot(&self, took: Duration) {
         let now = self.clock.now();
-        if lock(&self.lost).happened(now)
+        if lock(&self.lost).note(now)
             && let Some(more) = self.logs.event(now)
         {
             let millis = took.as_millis();

@@ -13,19 +13,19 @@ use http::uri::Scheme;
 use http::{Request, Response, Uri};
 use tokio::time::timeout;
 
-use super::answers::failure::Failure;
+use super::answers::failure::CallFailure;
 use super::answers::reader::AnswerReader;
-use super::call::{Client, HttpCall, LOG_EVERY, Made};
+use super::call::{Client, HttpCall, LOG_EVERY, PreparedRequest};
 use super::connections::connect::{WarmConnector, network, place};
 use super::connections::egress::Proxy;
-use super::connections::hosts::Allowed;
+use super::connections::hosts::AllowedHosts;
 use super::connections::lifetime::Lifetimes;
 use super::connections::ongoing::{LOST_SLOTS, REFUSALS};
 use super::credentials::auth::RotatingAuth;
 use super::credentials::aws::AwsSigner;
 use super::credentials::secrets::NamedSecrets;
-use super::credentials::sign::{AnySigner, Signed, Signer};
-use super::credentials::tokens::{Given, Permitted, Tokens};
+use super::credentials::sign::{AnySigner, RequestSignature, Signer};
+use super::credentials::tokens::{CallToken, Permitted, Tokens};
 use super::http1::Http1;
 use super::http2::Http2;
 use super::request::RequestTemplate;
@@ -63,18 +63,27 @@ impl HttpDownstream {
         keeps_answers: bool,
         traces: Option<RouteTraces>,
     ) -> Result<Self, Misconfigured> {
-        let auth = http.auth.as_ref();
-        let auth = auth.map(|auth| Ok((auth, credentials.secret("auth")?)));
-        let auth = auth.transpose()?;
+        let auth = http
+            .auth
+            .as_ref()
+            .map(|auth| Ok((auth, credentials.secret("auth")?)))
+            .transpose()?;
         let template = RequestTemplate::new(http, auth)?;
         let signer = signer(http, auth)?;
-        let named = signer.as_ref().and_then(AnySigner::secrets);
-        let named = named.into_iter().flatten().chain(template.secrets());
-        let secrets = NamedSecrets::new(&named.cloned().collect(), &credentials.named)?;
+        let signer_secrets = signer.as_ref().and_then(AnySigner::secrets);
+        let names = signer_secrets
+            .into_iter()
+            .flatten()
+            .chain(template.secrets())
+            .cloned()
+            .collect();
+        let secrets = NamedSecrets::new(&names, &credentials.named)?;
         let proxy = Proxy::new(http, credentials.proxy.as_ref())?;
         let transport = transport(http, credentials, template.origin(), proxy.as_ref())?;
-        let tokens = auth.map(|(auth, secret)| Tokens::of(auth, secret, http, credentials));
-        let tokens = tokens.transpose()?.flatten();
+        let tokens = auth
+            .map(|(auth, secret)| Tokens::of(auth, secret, http, credentials))
+            .transpose()?
+            .flatten();
         Ok(Self {
             client: Arc::new(Client {
                 transport,
@@ -108,7 +117,7 @@ impl HttpDownstream {
         message: &Message,
         facts: Facts<'_>,
     ) -> Result<Request<Bytes>, Undecodable> {
-        Ok(self.made(message, facts)?.request)
+        Ok(self.prepare_request(message, facts)?.request)
     }
 
     /// What this answer to a call of the message would mean. Calls nothing.
@@ -123,7 +132,7 @@ impl HttpDownstream {
     ) -> Result<Judgement, Undecodable> {
         let request = self.request(message, facts)?;
         let answers = &self.client.answers;
-        Ok(answers.judge_whole(answer, &answers.asks(message, facts, &request)))
+        Ok(answers.judge_whole(answer, &answers.call_context(message, facts, &request)))
     }
 
     /// What it would mean that a call has no answer. Calls nothing.
@@ -131,22 +140,26 @@ impl HttpDownstream {
     pub fn unanswered(&self, silence: Silence) -> Judgement {
         let failure = match silence {
             Silence::Timeout => {
-                Failure::unsure(format!("no answer within {:?}", self.client.timeout))
+                CallFailure::unsure(format!("no answer within {:?}", self.client.timeout))
             }
-            Silence::Connection => Failure::sure("no connection"),
-            Silence::Unreadable => Failure::unsure("the answer cannot be read"),
+            Silence::Connection => CallFailure::sure("no connection"),
+            Silence::Unreadable => CallFailure::unsure("the answer cannot be read"),
         };
-        self.client.answers.silent(silence, failure)
+        self.client.answers.judge_silence(silence, failure)
     }
 
     /// The request with the secrets and a signature of this moment, and the data to sign it again when it is sent.
-    fn made(&self, message: &Message, facts: Facts<'_>) -> Result<Made, Undecodable> {
+    fn prepare_request(
+        &self,
+        message: &Message,
+        facts: Facts<'_>,
+    ) -> Result<PreparedRequest, Undecodable> {
         if let Some(auth) = &self.client.auth {
-            auth.routine();
+            auth.refresh_if_due();
         }
         let current = self.client.secrets.as_ref().map(NamedSecrets::current);
         let (secrets, edition) = current.unzip();
-        let mut made = Made {
+        let mut prepared = PreparedRequest {
             request: self.template.request(message, facts, secrets.as_ref())?,
             signed: None,
             edition,
@@ -155,12 +168,16 @@ impl HttpDownstream {
             let signing = signer.signing(message, facts, secrets.as_ref())?;
             let tokens = self.client.tokens.as_ref();
             let at_hand = tokens.and_then(|tokens| tokens.at_hand());
-            let given = at_hand.as_ref();
-            let (at, edition) = (SystemTime::now(), self.client.signs_as(given));
-            signing.sign(&mut made.request, at, given.and_then(Given::credentials))?;
-            made.signed = Some(Signed::new(at, edition, signing));
+            let token = at_hand.as_ref();
+            let (at, edition) = (SystemTime::now(), self.client.signs_as(token));
+            signing.sign(
+                &mut prepared.request,
+                at,
+                token.and_then(CallToken::credentials),
+            )?;
+            prepared.signed = Some(RequestSignature::new(at, edition, signing));
         }
-        Ok(made)
+        Ok(prepared)
     }
 
     /// Whether calls go through a proxy.
@@ -212,8 +229,8 @@ fn transport(
     )?;
     let connect_timeout = http.connect_timeout.get();
     // Through a proxy only names are seen.
-    let allowed = http.hosts_differ() && proxy.is_none();
-    let allowed = allowed.then(|| Allowed::new(&http.allowed_hosts));
+    let sees_addresses = http.hosts_differ() && proxy.is_none();
+    let allowed = sees_addresses.then(|| AllowedHosts::new(&http.allowed_hosts));
     let network = network(tls, connect_timeout, proxy.cloned(), allowed, http.http);
     let origin = origin.cloned();
     Ok(match http.http {
@@ -231,13 +248,16 @@ fn transport(
 
 impl Downstream for HttpDownstream {
     fn prepare(&self, message: &Message, facts: Facts<'_>) -> Result<Box<dyn Call>, Undecodable> {
-        let made = self.made(message, facts)?;
-        self.client.transport.ahead(made.request.uri());
-        let asks = self.client.answers.asks(message, facts, &made.request);
+        let prepared = self.prepare_request(message, facts)?;
+        self.client.transport.open_ahead(prepared.request.uri());
+        let context = self
+            .client
+            .answers
+            .call_context(message, facts, &prepared.request);
         Ok(Box::new(HttpCall {
             client: Arc::clone(&self.client),
-            made,
-            asks,
+            prepared,
+            context,
         }))
     }
 
@@ -248,7 +268,7 @@ impl Downstream for HttpDownstream {
             let Some(tokens) = &client.tokens else {
                 return warming.await;
             };
-            let (warmed, token) = futures::join!(warming, timeout(bound, tokens.given()));
+            let (warmed, token) = futures::join!(warming, timeout(bound, tokens.token()));
             let server = tokens.server();
             let late = |_| {
                 Err(format!(

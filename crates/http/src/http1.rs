@@ -27,10 +27,10 @@ use hyper_util::client::legacy::connect::capture_connection;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use tokio::time::{Instant, timeout_at};
 
-use super::answers::failure::Failure;
+use super::answers::failure::CallFailure;
 use super::connections::connect::WarmConnector;
 use super::connections::lifetime::Lifetimes;
-use super::connections::write_gate::Writing;
+use super::connections::write_gate::CallGate;
 use super::transport::{AnswerBody, HttpAnswer, NoAnswer};
 use sluiced_core::judge::Silence;
 use sluiced_ports::dial::find;
@@ -52,7 +52,7 @@ impl Http1 {
     pub(super) fn new(connector: WarmConnector, lifetimes: Arc<Lifetimes>) -> Self {
         let client = Client::builder(TokioExecutor::new())
             .pool_timer(TokioTimer::new())
-            .pool_idle_timeout(lifetimes.unused())
+            .pool_idle_timeout(lifetimes.unused_time())
             .pool_max_idle_per_host(usize::MAX)
             .http1_max_buf_size(MAX_ANSWER_HEAD)
             .http1_max_headers(MAX_ANSWER_HEADERS)
@@ -72,8 +72,8 @@ impl Http1 {
         self.connector.warm(wanted, bound).await
     }
 
-    pub(super) fn ahead(&self, url: &Uri) {
-        self.connector.ahead(url);
+    pub(super) fn open_ahead(&self, url: &Uri) {
+        self.connector.open_ahead(url);
     }
 
     pub(super) async fn call(
@@ -84,30 +84,30 @@ impl Http1 {
         within: Duration,
     ) -> Result<HttpAnswer, NoAnswer> {
         let mut request = request.map(Full::new);
-        let mut writing = Writing::new(leave_by, capture_connection(&mut request));
+        let mut call_gate = CallGate::new(leave_by, capture_connection(&mut request));
         let mut calling = self.client.request(request);
         let answer = poll_fn(|cx| {
             let polled = calling.poll_unpin(cx);
-            writing.arm();
+            call_gate.arm();
             polled
         });
         match timeout_at(began + within, answer).await {
             Ok(Ok(answer)) => {
-                writing.answered();
-                let rest = self.lifetimes.rest(answer.headers());
+                call_gate.retire_if_old();
+                let idle = self.lifetimes.idle_after(answer.headers());
                 Ok(HttpAnswer {
                     answer: answer.map(AnswerBody::Left),
-                    rests: Some((writing, rest)),
+                    then_idle: Some((call_gate, idle)),
                 })
             }
             Ok(Err(error)) if find::<NotSent>(&error).is_some() => Err(NoAnswer::TooLate {
-                waited: writing.opened_in(),
+                waited: call_gate.opened_in(),
             }),
             Ok(Err(error)) => {
-                let failure = Failure::of(&error, writing.maybe_begun());
+                let failure = CallFailure::of(&error, call_gate.maybe_begun());
                 Err(NoAnswer::Silent(Silence::Connection, failure))
             }
-            Err(_) => Err(NoAnswer::late(writing.maybe_begun(), within)),
+            Err(_) => Err(NoAnswer::late(call_gate.maybe_begun(), within)),
         }
     }
 }

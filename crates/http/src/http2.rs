@@ -31,10 +31,10 @@ use hyper::body::{Body, Frame, SizeHint};
 use hyper_rustls::HttpsConnector;
 use tokio::time::{Instant, timeout_at};
 
-use self::link::{Calling, NotBegun, Stream};
+use self::link::{CallStream, Calling, NotBegun};
 use self::opening::Opener;
 use self::pool::Pool;
-use super::answers::failure::Failure;
+use super::answers::failure::CallFailure;
 use super::connections::egress::Egress;
 use super::connections::lifetime::{Lifetimes, later};
 use super::connections::places::Places;
@@ -53,7 +53,7 @@ pub(super) struct Http2 {
 }
 
 /// A request as it is written.
-struct Written {
+struct Http2Request {
     head: Request<()>,
     body: Bytes,
 }
@@ -66,7 +66,7 @@ impl Http2 {
         connect_timeout: Duration,
         lifetimes: Arc<Lifetimes>,
     ) -> Self {
-        let (clock, idle) = (Clock::start(), lifetimes.unused());
+        let (clock, idle) = (Clock::start(), lifetimes.unused_time());
         let opener = Opener::new(network, connect_timeout, lifetimes);
         let new = |origin| Pool::new(origin, opener.clone(), clock, idle);
         Self {
@@ -84,11 +84,11 @@ impl Http2 {
         }
     }
 
-    pub(super) fn ahead(&self, url: &Uri) {
+    pub(super) fn open_ahead(&self, url: &Uri) {
         if self.places.only().is_none()
             && let Some(pool) = self.pool(url)
         {
-            pool.ahead();
+            pool.open_ahead();
         }
     }
 
@@ -106,15 +106,13 @@ impl Http2 {
     ) -> Result<HttpAnswer, NoAnswer> {
         let (deadline, last) = (began + within, later(leave_by.left()));
         let pool = self.pool(request.uri());
-        let (Some(pool), Some(written)) = (pool, Written::of(request)) else {
+        let (Some(pool), Some(request)) = (pool, Http2Request::of(request)) else {
             return Err(wrong());
         };
         loop {
-            let stream = begin(&pool, &written, leave_by, last, deadline);
-            let stream = stream.await.map_err(|why| match why {
-                Some(why) => why,
-                None => NoAnswer::late(false, within),
-            })?;
+            let stream = begin(&pool, &request, leave_by, last, deadline)
+                .await
+                .map_err(|why| why.unwrap_or_else(|| NoAnswer::late(false, within)))?;
             match heard(stream, last, deadline).await {
                 Some(Ok(heard)) => return Ok(heard),
                 Some(Err(Lost::Late)) => return Err(NoAnswer::TooLate { waited: None }),
@@ -127,7 +125,7 @@ impl Http2 {
 }
 
 fn wrong() -> NoAnswer {
-    let failure = Failure::sure("the request cannot be written in HTTP/2");
+    let failure = CallFailure::sure("the request cannot be written in HTTP/2");
     NoAnswer::Silent(Silence::Connection, failure)
 }
 
@@ -135,39 +133,39 @@ fn wrong() -> NoAnswer {
 /// or why none will come. An error without a reason says that the call's timeout has passed.
 async fn begin(
     pool: &Arc<Pool>,
-    written: &Written,
+    request: &Http2Request,
     leave_by: LeaveBy,
     last: Instant,
     deadline: Instant,
-) -> Result<Stream, Option<NoAnswer>> {
+) -> Result<CallStream, Option<NoAnswer>> {
     let (began, slack) = (Instant::now(), leave_by.left());
     let mut waiting = None;
     loop {
-        match pool.begin(&written.head, &written.body, leave_by) {
+        match pool.begin(&request.head, &request.body, leave_by) {
             Ok(stream) => return Ok(stream),
             Err(NotBegun::Late) => break,
             Err(NotBegun::Wrong) => return Err(Some(wrong())),
-            Err(NotBegun::Elsewhere) if waiting.is_none() => waiting = Some(pool.wait()),
-            Err(NotBegun::Elsewhere) => {
-                let Some(waiting) = &mut waiting else {
-                    continue;
-                };
-                match timeout_at(deadline.min(last), waiting.changed()).await {
-                    Ok(Ok(())) => {}
-                    Ok(Err(why)) => {
-                        let failure = Failure::sure(why);
-                        return Err(Some(NoAnswer::Silent(Silence::Connection, failure)));
-                    }
-                    Err(_) if deadline <= last => return Err(None),
-                    Err(_) => break,
-                }
+            Err(NotBegun::Elsewhere) => {}
+        }
+        let Some(connection) = &mut waiting else {
+            waiting = Some(pool.wait());
+            continue;
+        };
+        match timeout_at(deadline.min(last), connection.wait()).await {
+            Ok(Ok(())) => {}
+            Ok(Err(why)) => {
+                let failure = CallFailure::sure(why);
+                return Err(Some(NoAnswer::Silent(Silence::Connection, failure)));
             }
+            Err(_) if deadline <= last => return Err(None),
+            Err(_) => break,
         }
     }
-    let waited = began.elapsed();
-    let is_long = waiting.is_some() && waited >= slack / 2;
-    let waited = is_long.then_some(waited);
-    Err(Some(NoAnswer::TooLate { waited }))
+    let took = began.elapsed();
+    let is_long = waiting.is_some() && took >= slack / 2;
+    Err(Some(NoAnswer::TooLate {
+        waited: is_long.then_some(took),
+    }))
 }
 
 /// Why a call that began has no answer.
@@ -181,39 +179,39 @@ enum Lost {
 
 /// The head of its answer. `None`: its time is over.
 async fn heard(
-    stream: Stream,
+    stream: CallStream,
     last: Instant,
     deadline: Instant,
 ) -> Option<Result<HttpAnswer, Lost>> {
-    let Stream {
+    let CallStream {
         mut answer,
         number,
-        rest,
+        unsent,
         calling,
     } = stream;
     let link = Arc::clone(calling.link());
-    let mut answered = Err(());
+    let mut early = None;
     if !link.has_begun(number) {
         // The socket took less than it seemed to.
-        answered = timeout_at(last.min(deadline), &mut answer)
-            .await
-            .map_err(drop);
-        if answered.is_err() && link.withdraw(number) {
+        early = timeout_at(last.min(deadline), &mut answer).await.ok();
+        if early.is_none() && link.withdraw(number) {
             return Some(Err(Lost::Late));
         }
     }
-    if answered.is_err() {
-        answered = timeout_at(deadline, &mut answer).await.map_err(drop);
-    }
-    let answered = answered.ok()?;
+    let answered = match early {
+        Some(answered) => answered,
+        None => timeout_at(deadline, &mut answer).await.ok()?,
+    };
     Some(match answered {
         Ok(answer) => {
-            let length = answer.headers().get(CONTENT_LENGTH);
-            let length = length.and_then(|length| length.to_str().ok()?.parse().ok());
-            let body = |body| AnswerBody::Right(Received::new(body, length, rest, calling));
+            let length = answer
+                .headers()
+                .get(CONTENT_LENGTH)
+                .and_then(|length| length.to_str().ok()?.parse().ok());
+            let body = |body| AnswerBody::Right(Http2Body::new(body, length, unsent, calling));
             Ok(HttpAnswer {
                 answer: answer.map(body),
-                rests: None,
+                then_idle: None,
             })
         }
         Err(_) if !link.has_begun(number) => Err(Lost::Unwritten),
@@ -224,7 +222,8 @@ async fn heard(
 /// What an error means for a call whose head was written.
 fn unheard(error: &h2::Error) -> NoAnswer {
     let remote = error.reason().filter(|_| error.is_remote());
-    let unsure = |detail: String| NoAnswer::Silent(Silence::Connection, Failure::unsure(detail));
+    let unsure =
+        |detail: String| NoAnswer::Silent(Silence::Connection, CallFailure::unsure(detail));
     match (remote, error.reason(), error.get_io()) {
         // Only calls above the last stream that it names have this error (section 6.8).
         (Some(reason), ..) if error.is_go_away() => NoAnswer::Refused(format!(
@@ -242,7 +241,7 @@ fn unheard(error: &h2::Error) -> NoAnswer {
     }
 }
 
-impl Written {
+impl Http2Request {
     /// `None`: it cannot be written.
     fn of(request: Request<Bytes>) -> Option<Self> {
         let (mut parts, body) = request.into_parts();
@@ -268,31 +267,31 @@ impl Written {
 }
 
 /// The body of an answer. Dropped before its end, its stream is reset.
-pub(super) struct Received {
+pub(super) struct Http2Body {
     body: RecvStream,
     length: Option<u64>,
     /// Not sent to its end, if the answer came before that.
-    _rest: SendStream<Bytes>,
+    _unsent: SendStream<Bytes>,
     _calling: Calling,
 }
 
-impl Received {
+impl Http2Body {
     const fn new(
         body: RecvStream,
         length: Option<u64>,
-        rest: SendStream<Bytes>,
+        unsent: SendStream<Bytes>,
         calling: Calling,
     ) -> Self {
         Self {
             body,
             length,
-            _rest: rest,
+            _unsent: unsent,
             _calling: calling,
         }
     }
 }
 
-impl Body for Received {
+impl Body for Http2Body {
     type Data = Bytes;
     type Error = h2::Error;
 
@@ -302,9 +301,9 @@ impl Body for Received {
     ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
         let body = &mut self.get_mut().body;
         // Trailers say nothing that is read.
-        let data = ready!(body.poll_data(cx));
-        Poll::Ready(data.map(|data| {
-            let data = data?;
+        let received = ready!(body.poll_data(cx));
+        Poll::Ready(received.map(|received| {
+            let data = received?;
             // Read: the peer may send as much again. An error comes with the next frame.
             body.flow_control().release_capacity(data.len()).ok();
             Ok(Frame::data(data))

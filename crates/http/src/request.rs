@@ -58,11 +58,11 @@ pub(super) struct RequestTemplate {
     /// Headers that are made from the message.
     made: Vec<(HeaderName, Template)>,
     /// Which headers that are always sent the configuration replaces.
-    replaced: Replaced,
-    body: Body,
+    replaced: ReplacedHeaders,
+    body: BodySource,
 }
 
-enum Body {
+enum BodySource {
     /// The message's own.
     Message,
     /// None at all: GET and HEAD.
@@ -76,7 +76,7 @@ enum Body {
     clippy::struct_excessive_bools,
     reason = "one per header, and nothing else"
 )]
-struct Replaced {
+struct ReplacedHeaders {
     content_type: bool,
     content_encoding: bool,
     message_id: bool,
@@ -91,17 +91,17 @@ impl RequestTemplate {
         let url = Url::new(&http.url, &http.allowed_hosts, &mut templates)?;
         let body = match &http.body {
             Some(text) if is_template(text) => {
-                Body::Made(compile(&mut templates, "body", "body", text)?)
+                BodySource::Made(compile(&mut templates, "body", "body", text)?)
             }
-            Some(text) => Body::Fixed(Bytes::from(text.clone())),
-            None if method == Method::GET || method == Method::HEAD => Body::Nothing,
-            None => Body::Message,
+            Some(text) => BodySource::Fixed(Bytes::from(text.clone())),
+            None if method == Method::GET || method == Method::HEAD => BodySource::Nothing,
+            None => BodySource::Message,
         };
         let mut template = Self {
             method,
             fixed: HeaderMap::new(),
             made: Vec::new(),
-            replaced: Replaced::default(),
+            replaced: ReplacedHeaders::default(),
             url,
             body,
             templates,
@@ -194,10 +194,10 @@ impl RequestTemplate {
         facts: Facts<'_>,
         secrets: Option<&SecretValues>,
     ) -> Result<Request<Bytes>, Undecodable> {
-        let context = self.templates.context(message, facts)?;
+        let about_message = self.templates.context(message, facts)?;
         let context = match secrets {
-            Some(secrets) => context.with_secrets(secrets),
-            None => context,
+            Some(secrets) => about_message.with_secrets(secrets),
+            None => about_message,
         };
         let render = |template| self.templates.render(template, &context);
         let uri = match &self.url {
@@ -207,21 +207,21 @@ impl RequestTemplate {
                 origin,
                 allowed,
             } => {
-                let uri = checked_url(&render(template)?)?;
+                let made = checked_url(&render(template)?)?;
                 if origin.is_none() {
-                    allowed.check(&uri)?;
+                    allowed.check(&made)?;
                 }
-                uri
+                made
             }
         };
         let (body, coding) = match &self.body {
-            Body::Message => match content::passed(message)? {
+            BodySource::Message => match content::passed(message)? {
                 (Cow::Borrowed(_), coding) => (message.body.clone(), coding),
                 (Cow::Owned(body), coding) => (Bytes::from(body), coding),
             },
-            Body::Nothing => (Bytes::new(), None),
-            Body::Fixed(bytes) => (bytes.clone(), None),
-            Body::Made(template) => (Bytes::from(render(template)?), None),
+            BodySource::Nothing => (Bytes::new(), None),
+            BodySource::Fixed(bytes) => (bytes.clone(), None),
+            BodySource::Made(template) => (Bytes::from(render(template)?), None),
         };
         let mut headers = self.fixed.clone();
         self.add_defaults(&mut headers, message, facts, coding)?;
@@ -248,8 +248,8 @@ impl RequestTemplate {
         coding: Option<&'static str>,
     ) -> Result<(), Undecodable> {
         let properties = &message.properties;
-        let untouched = matches!(self.body, Body::Message);
-        if !self.replaced.content_type && !matches!(self.body, Body::Nothing) {
+        let untouched = matches!(self.body, BodySource::Message);
+        if !self.replaced.content_type && !matches!(self.body, BodySource::Nothing) {
             let value = match &properties.content_type {
                 Some(kind) if untouched => header_value(&CONTENT_TYPE, kind.clone())?,
                 _ => JSON,
@@ -274,7 +274,7 @@ impl RequestTemplate {
     }
 }
 
-impl Replaced {
+impl ReplacedHeaders {
     fn note(&mut self, header: &HeaderName) {
         self.content_type |= *header == CONTENT_TYPE;
         self.content_encoding |= *header == CONTENT_ENCODING;

@@ -11,10 +11,10 @@ use http_body_util::Either;
 use hyper::body::Incoming;
 use tokio::time::Instant;
 
-use super::answers::failure::Failure;
-use super::connections::write_gate::Writing;
+use super::answers::failure::CallFailure;
+use super::connections::write_gate::CallGate;
 use super::http1::Http1;
-use super::http2::{Http2, Received};
+use super::http2::{Http2, Http2Body};
 use sluiced_core::judge::Silence;
 use sluiced_ports::downstream::LeaveBy;
 
@@ -27,12 +27,12 @@ pub(super) enum Transport {
 /// An answer whose head is there.
 pub(super) struct HttpAnswer {
     pub(super) answer: Response<AnswerBody>,
-    /// Once the answer is read, its connection rests for so long.
-    pub(super) rests: Option<(Writing, Duration)>,
+    /// Once the answer is read, its connection may be idle for so long.
+    pub(super) then_idle: Option<(CallGate, Duration)>,
 }
 
 /// The body of an answer: over HTTP/1.1, or over HTTP/2.
-pub(super) type AnswerBody = Either<Incoming, Received>;
+pub(super) type AnswerBody = Either<Incoming, Http2Body>;
 
 /// Why there is no answer.
 pub(super) enum NoAnswer {
@@ -41,7 +41,7 @@ pub(super) enum NoAnswer {
     /// The downstream said that it did not look at the call.
     Refused(String),
     /// There is none, or it cannot be read.
-    Silent(Silence, Failure),
+    Silent(Silence, CallFailure),
 }
 
 impl Transport {
@@ -54,10 +54,10 @@ impl Transport {
     }
 
     /// A message will be called at this URL.
-    pub(super) fn ahead(&self, url: &Uri) {
+    pub(super) fn open_ahead(&self, url: &Uri) {
         match self {
-            Self::One(http) => http.ahead(url),
-            Self::Two(http) => http.ahead(url),
+            Self::One(http) => http.open_ahead(url),
+            Self::Two(http) => http.open_ahead(url),
         }
     }
 
@@ -82,10 +82,10 @@ impl NoAnswer {
     /// No answer came in time.
     pub(super) fn late(begun: bool, within: Duration) -> Self {
         if begun {
-            let failure = Failure::unsure(format!("no answer within {within:?}"));
+            let failure = CallFailure::unsure(format!("no answer within {within:?}"));
             Self::Silent(Silence::Timeout, failure)
         } else {
-            let failure = Failure::sure(format!("no connection within {within:?}"));
+            let failure = CallFailure::sure(format!("no connection within {within:?}"));
             Self::Silent(Silence::Connection, failure)
         }
     }

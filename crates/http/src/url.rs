@@ -7,7 +7,7 @@ use http::uri::{Authority, Scheme};
 use http::{HeaderValue, Uri};
 use percent_encoding::percent_decode_str;
 
-use super::connections::hosts::Allowed;
+use super::connections::hosts::AllowedHosts;
 use super::credentials::auth::compile;
 use sluiced_ports::dial::Misconfigured;
 use sluiced_ports::downstream::Undecodable;
@@ -21,7 +21,7 @@ pub(super) enum Url {
         /// Scheme and host, if both stand before the first template.
         origin: Option<Uri>,
         /// Where it may lead to otherwise.
-        allowed: Allowed,
+        allowed: AllowedHosts,
     },
 }
 
@@ -48,7 +48,7 @@ impl Url {
         if origin.is_none() && allowed.is_empty() {
             return Err(wrong("has a host from a message; write allowed_hosts"));
         }
-        let allowed = Allowed::new(allowed);
+        let allowed = AllowedHosts::new(allowed);
         Ok(Self::Made {
             template,
             origin,
@@ -59,12 +59,12 @@ impl Url {
 
 /// Scheme and host, if both are complete before the first template at `tag`.
 fn origin_before(text: &str, tag: usize) -> Option<Uri> {
-    let (scheme, rest) = text.get(..tag)?.split_once("://")?;
+    let (scheme, behind_scheme) = text.get(..tag)?.split_once("://")?;
     // Without a delimiter after it the host could go on in the template.
-    let end = rest.find(['/', '?', '#'])?;
+    let end = behind_scheme.find(['/', '?', '#'])?;
     Uri::builder()
         .scheme(scheme.parse::<Scheme>().ok()?)
-        .authority(rest.get(..end)?.parse::<Authority>().ok()?)
+        .authority(behind_scheme.get(..end)?.parse::<Authority>().ok()?)
         .path_and_query("/")
         .build()
         .ok()

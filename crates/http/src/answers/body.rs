@@ -36,10 +36,10 @@ pub(super) async fn read_out(mut body: AnswerBody, mut kept: Option<&mut Vec<u8>
         if let Some(kept) = kept.as_deref_mut() {
             kept.extend_from_slice(&data[..data.len().min(left)]);
         }
-        let Some(rest) = left.checked_sub(data.len()) else {
+        let Some(still_left) = left.checked_sub(data.len()) else {
             return AnswerRead::Enough;
         };
-        left = rest;
+        left = still_left;
         if left == 0 && !body.is_end_stream() {
             return AnswerRead::Enough;
         }

@@ -37,7 +37,7 @@ const NONE: [&str; 12] = [
 
 /// A body after its codings were undone.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Decoded {
+pub(super) struct DecodedBody {
     /// What could be decoded.
     pub(super) body: Vec<u8>,
     pub(super) read: AnswerRead,
@@ -46,8 +46,8 @@ pub(super) struct Decoded {
 }
 
 /// Undoes the codings of a body of which `read` was received.
-pub(super) fn decode(headers: &HeaderMap, body: Vec<u8>, read: AnswerRead) -> Decoded {
-    let mut decoded = Decoded {
+pub(super) fn decode(headers: &HeaderMap, body: Vec<u8>, read: AnswerRead) -> DecodedBody {
+    let mut decoded = DecodedBody {
         body,
         read,
         why: None,
@@ -86,8 +86,8 @@ pub(super) fn decode(headers: &HeaderMap, body: Vec<u8>, read: AnswerRead) -> De
     decoded
 }
 
-fn unreadable(body: Vec<u8>, why: String) -> Decoded {
-    Decoded {
+fn unreadable(body: Vec<u8>, why: String) -> DecodedBody {
+    DecodedBody {
         body,
         read: AnswerRead::Unreadable,
         why: Some(why),
@@ -149,14 +149,14 @@ mod tests {
         encoder.finish().expect("to memory")
     }
 
-    fn of(coding: &str, body: Vec<u8>, read: AnswerRead) -> Decoded {
+    fn of(coding: &str, body: Vec<u8>, read: AnswerRead) -> DecodedBody {
         let mut headers = HeaderMap::new();
         headers.insert(CONTENT_ENCODING, coding.parse().expect("a header"));
         decode(&headers, body, read)
     }
 
-    fn whole(body: &[u8]) -> Decoded {
-        Decoded {
+    fn whole(body: &[u8]) -> DecodedBody {
+        DecodedBody {
             body: body.to_vec(),
             read: AnswerRead::Whole,
             why: None,

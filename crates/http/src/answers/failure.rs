@@ -2,7 +2,7 @@
 //!
 //! A request certainly did not arrive only if there was no connection, or if the connection closed before the first
 //! byte of the request passed its gate (`connections::write_gate`). After that, the downstream may have read it before
-//! the failure. [`Failure`] distinguishes the two, and has a text for a person.
+//! the failure. [`CallFailure`] distinguishes the two, and has a text for a person.
 
 use std::io;
 
@@ -12,12 +12,12 @@ use sluiced_ports::dial::{connect_detail, find};
 
 /// Why there is no answer.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Failure {
+pub(crate) struct CallFailure {
     pub(super) detail: String,
     pub(super) maybe_delivered: bool,
 }
 
-impl Failure {
+impl CallFailure {
     pub(crate) fn sure(detail: impl Into<String>) -> Self {
         Self {
             detail: detail.into(),

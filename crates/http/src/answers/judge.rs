@@ -24,7 +24,7 @@ use sluiced_headers::{Headers, waits};
 
 /// The parts of an answer that matter.
 #[derive(Clone, Copy)]
-pub(super) struct Reply<'a> {
+pub(super) struct HttpReply<'a> {
     /// 100 to 999.
     pub(super) status: u16,
     pub(super) headers: Headers<'a>,
@@ -34,13 +34,13 @@ pub(super) struct Reply<'a> {
     pub(super) lacks: bool,
     /// An earlier call of this message may have been taken, or the downstream recognizes repeats by a key.
     pub(super) may_repeat: bool,
-    pub(super) read: Read<'a>,
+    pub(super) found: TemplateFindings<'a>,
 }
 
-impl fmt::Debug for Reply<'_> {
+impl fmt::Debug for HttpReply<'_> {
     /// Shows neither its headers nor its body: both may repeat content of the message.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Reply")
+        f.debug_struct("HttpReply")
             .field("status", &self.status)
             .field("bytes", &self.body.len())
             .finish_non_exhaustive()
@@ -49,7 +49,7 @@ impl fmt::Debug for Reply<'_> {
 
 /// What the templates of the operator found in an answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Read<'a> {
+pub(super) struct TemplateFindings<'a> {
     pub(super) outcome: Found,
     /// When to come back, as it stands there.
     pub(super) wait: Option<&'a str>,
@@ -57,7 +57,7 @@ pub(super) struct Read<'a> {
 
 /// Judges the answers of a downstream.
 #[derive(Clone, Debug)]
-pub(super) struct HttpJudge(Judge<Code>);
+pub(super) struct HttpJudge(Judge<ListedCode>);
 
 impl HttpJudge {
     /// Reads the lists. The waits are those of [`Judge::new`].
@@ -74,12 +74,12 @@ impl HttpJudge {
 
     /// What an answer means. `None`: nothing is certain, because what it lacks, or what cannot be read, may decide.
     /// `now` counts for points in time if the answer has no `Date`.
-    pub(super) fn reply(&self, reply: Reply<'_>, now: SystemTime) -> Option<Judged> {
-        let said = match reply.read.outcome {
+    pub(super) fn judge_reply(&self, reply: HttpReply<'_>, now: SystemTime) -> Option<Judged> {
+        let said = match reply.found.outcome {
             Found::Meaning(meaning) => Some(meaning),
             Found::Nothing | Found::Failed => self.0.said(reply.body),
         };
-        let read = || waits(reply.headers, reply.read.wait, now);
+        let read = || waits(reply.headers, reply.found.wait, now);
         let meaning = match said.or_else(|| self.listed(reply.status)) {
             Some(meaning) => meaning,
             // The usual answer needs no more.
@@ -87,7 +87,7 @@ impl HttpJudge {
             None => default_meaning(reply.status, read().asked.is_some(), reply.may_repeat),
         };
         let is_unsure = match meaning {
-            Meaning::Accepted => reply.lacks || reply.read.outcome == Found::Failed,
+            Meaning::Accepted => reply.lacks || reply.found.outcome == Found::Failed,
             Meaning::Permanent => reply.lacks && said.is_none(),
             _ => false,
         };
@@ -103,7 +103,7 @@ impl HttpJudge {
     /// What the lists say of a status.
     pub(super) fn listed(&self, status: u16) -> Option<Meaning> {
         let listed = |entry| self.0.listed(entry);
-        listed(Code::One(status)).or_else(|| listed(Code::Class(status / 100)))
+        listed(ListedCode::One(status)).or_else(|| listed(ListedCode::Class(status / 100)))
     }
 
     /// What the lists say of the lack of an answer.
@@ -112,12 +112,12 @@ impl HttpJudge {
     }
 
     /// What the lack of an answer means.
-    pub(super) fn silence(&self, silence: Silence) -> Outcome {
+    pub(super) fn judge_silence(&self, silence: Silence) -> Outcome {
         self.0.silence(silence)
     }
 
     /// What it means that the downstream refuses calls before it looks at them.
-    pub(super) fn refused(&self) -> Outcome {
+    pub(super) fn refusal(&self) -> Outcome {
         self.0
             .judged(Meaning::Throttled, AskedWait::default())
             .outcome
@@ -129,7 +129,7 @@ impl HttpJudge {
     }
 }
 
-/// `asks`: the answer says when to come back. `may_repeat`: as in [`Reply`].
+/// `asks`: the answer says when to come back. `may_repeat`: as in [`HttpReply`].
 pub(super) const fn default_meaning(status: u16, asks: bool, may_repeat: bool) -> Meaning {
     match status {
         200..=299 => Meaning::Accepted,
@@ -149,13 +149,13 @@ pub(super) const fn default_meaning(status: u16, asks: bool, may_repeat: bool) -
 
 /// The statuses of HTTP that an entry names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Code {
+pub(super) enum ListedCode {
     One(u16),
     /// The statuses that begin with this digit.
     Class(u16),
 }
 
-impl Listed for Code {
+impl Listed for ListedCode {
     const RIGHT: &'static str = "write a code such as \"409\", a class such as \"5xx\", \"timeout\", \"connection\" or \"unreadable\"";
     const CAN_BE_UNREADABLE: bool = true;
     const NEVER_ACCEPTED: &'static [Silence] = &[Silence::Connection, Silence::Unreadable];

@@ -17,8 +17,8 @@ use tokio::time::{Instant, timeout_at};
 
 use super::body::{AnswerRead, read_out};
 use super::encoding::decode;
-use super::failure::Failure;
-use super::judge::{HttpJudge, Read, Reply};
+use super::failure::CallFailure;
+use super::judge::{HttpJudge, HttpReply, TemplateFindings};
 use super::redirect;
 use crate::transport::AnswerBody;
 use sluiced_core::judge::{Outcome, Silence};
@@ -44,16 +44,16 @@ pub(crate) struct AnswerReader {
 }
 
 /// What the meaning of an answer depends on besides the answer.
-pub(crate) struct Asks {
+pub(crate) struct CallContext {
     /// The URL that was called.
     uri: Uri,
     /// An earlier call of the message may have been taken, or the downstream recognizes repeats by a key.
     may_repeat: bool,
     /// The message, if templates need it.
-    about: Option<Box<AskedAbout>>,
+    about: Option<Box<CalledMessage>>,
 }
 
-struct AskedAbout {
+struct CalledMessage {
     message: Message,
     route: String,
     attempt: u32,
@@ -61,7 +61,7 @@ struct AskedAbout {
 }
 
 /// What came of an answer.
-pub(crate) struct Received {
+pub(crate) struct ReceivedAnswer {
     head: Parts,
     read: AnswerRead,
     /// Why it cannot be read, if `read` says that.
@@ -70,7 +70,7 @@ pub(crate) struct Received {
     body: Bytes,
 }
 
-impl Received {
+impl ReceivedAnswer {
     /// The status, the headers, and the body if it matters.
     pub(crate) fn parts(&self) -> (StatusCode, &HeaderMap, &[u8]) {
         (self.head.status, &self.head.headers, &self.body)
@@ -111,22 +111,22 @@ impl AnswerReader {
     }
 
     /// What the meaning of the answer to `request` will depend on.
-    pub(crate) fn asks(
+    pub(crate) fn call_context(
         &self,
         message: &Message,
         facts: Facts<'_>,
         request: &Request<Bytes>,
-    ) -> Asks {
+    ) -> CallContext {
         let has_key = request.headers().contains_key(IDEMPOTENCY_KEY);
         let about = (!self.words.is_empty()).then(|| {
-            Box::new(AskedAbout {
+            Box::new(CalledMessage {
                 message: message.clone(),
                 route: facts.route.to_owned(),
                 attempt: facts.attempt,
                 max_body: facts.max_body,
             })
         });
-        Asks {
+        CallContext {
             uri: request.uri().clone(),
             may_repeat: facts.attempt > 1 || message.redelivered || has_key,
             about,
@@ -143,7 +143,7 @@ impl AnswerReader {
         &self,
         answer: Response<AnswerBody>,
         deadline: Instant,
-    ) -> Received {
+    ) -> ReceivedAnswer {
         let (head, body) = answer.into_parts();
         let refuses = matches!(
             head.status,
@@ -154,76 +154,81 @@ impl AnswerReader {
             || !self.words.is_empty()
             || self.reads_refusals && refuses;
         let mut kept = is_wanted.then(Vec::new);
-        let read = timeout_at(deadline, read_out(body, kept.as_mut())).await;
-        let read = read.unwrap_or(AnswerRead::Cut(Silence::Timeout));
+        let read = timeout_at(deadline, read_out(body, kept.as_mut()))
+            .await
+            .unwrap_or(AnswerRead::Cut(Silence::Timeout));
         let Some(kept) = kept else {
-            return Received {
+            return ReceivedAnswer {
                 head,
                 read,
                 why: None,
                 body: Bytes::new(),
             };
         };
-        Received::decoded(head, kept, read)
+        ReceivedAnswer::decoded(head, kept, read)
     }
 
     /// What an answer means that is already there.
-    pub(crate) fn judge_whole(&self, answer: Response<Bytes>, asks: &Asks) -> Judgement {
+    pub(crate) fn judge_whole(&self, answer: Response<Bytes>, context: &CallContext) -> Judgement {
         let (head, mut body) = answer.into_parts();
         let read = match body.len() > MAX_ANSWER {
             true => AnswerRead::Enough,
             false => AnswerRead::Whole,
         };
         body.truncate(MAX_ANSWER);
-        self.judged(Received::decoded(head, body.into(), read), asks)
+        self.judge_received(ReceivedAnswer::decoded(head, body.into(), read), context)
     }
 
     /// What an answer means.
-    pub(crate) fn judged(&self, received: Received, asks: &Asks) -> Judgement {
-        let Received {
+    pub(crate) fn judge_received(
+        &self,
+        received: ReceivedAnswer,
+        context: &CallContext,
+    ) -> Judgement {
+        let ReceivedAnswer {
             head,
             read,
             why,
             body,
         } = received;
         let status = head.status;
-        let is_wanted = self.keeps_answers || asks.about.is_some();
+        let is_wanted = self.keeps_answers || context.about.is_some();
         let answer = is_wanted.then(|| Answer {
             status: status.as_u16().into(),
             headers: joined(&head.headers),
             body: body.clone(),
             is_whole: read == AnswerRead::Whole,
         });
-        let heard = asks.hear(&self.words, answer.as_ref());
+        let said = context.read_words(&self.words, answer.as_ref());
         // The usual answer is judged without them.
-        let headers = OnceCell::new();
-        let reply = Reply {
+        let headers_by_name = OnceCell::new();
+        let reply = HttpReply {
             status: status.as_u16(),
             headers: &|name| {
-                let headers = headers.get_or_init(|| joined(&head.headers));
+                let headers = headers_by_name.get_or_init(|| joined(&head.headers));
                 headers.get(name).map(String::as_str)
             },
             body: &body,
             lacks: self.reads() && matches!(read, AnswerRead::Cut(_) | AnswerRead::Unreadable),
-            may_repeat: asks.may_repeat,
-            read: Read {
-                outcome: heard.outcome,
-                wait: heard.wait.as_deref(),
+            may_repeat: context.may_repeat,
+            found: TemplateFindings {
+                outcome: said.outcome,
+                wait: said.wait.as_deref(),
             },
         };
-        let leads_to = redirect::leads_to(status, &head.headers, &asks.uri, self.is_fixed);
+        let leads_to = redirect::leads_to(status, &head.headers, &context.uri, self.is_fixed);
         let mut detail = named(status) + &leads_to.unwrap_or_default();
         if read != AnswerRead::Whole && why.is_none() {
             detail.push_str(" (the answer was not read to its end)");
-        } else if let Some(why) = why.or(heard.why) {
+        } else if let Some(why) = why.or(said.why) {
             detail.push_str(&format!(" (the answer cannot be read: {why})"));
         }
-        let Some(judged) = self.judge.reply(reply, SystemTime::now()) else {
+        let Some(judged) = self.judge.judge_reply(reply, SystemTime::now()) else {
             let silence = match read {
                 AnswerRead::Cut(silence) => silence,
                 _ => Silence::Unreadable,
             };
-            return self.silent(silence, Failure::unsure(detail));
+            return self.judge_silence(silence, CallFailure::unsure(detail));
         };
         Judgement {
             outcome: judged.outcome,
@@ -239,19 +244,19 @@ impl AnswerReader {
 
     /// The downstream said that it did not look at the call. The message is called again on another connection. If such
     /// refusals go on (`goes_on`), it is a "not now" like that of a status. No attempt is spent in either case.
-    pub(crate) fn refused(&self, detail: String, goes_on: bool) -> Judgement {
+    pub(crate) fn judge_refusal(&self, detail: String, goes_on: bool) -> Judgement {
         let again = Outcome::Held {
             wait: Duration::ZERO,
         };
         Judgement {
-            outcome: if goes_on { self.judge.refused() } else { again },
-            ..self.silent(Silence::Connection, Failure::sure(detail))
+            outcome: if goes_on { self.judge.refusal() } else { again },
+            ..self.judge_silence(Silence::Connection, CallFailure::sure(detail))
         }
     }
 
-    pub(crate) fn silent(&self, silence: Silence, failure: Failure) -> Judgement {
+    pub(crate) fn judge_silence(&self, silence: Silence, failure: CallFailure) -> Judgement {
         Judgement {
-            outcome: self.judge.silence(silence),
+            outcome: self.judge.judge_silence(silence),
             reply: Err(silence),
             detail: failure.detail,
             answer: None,
@@ -276,9 +281,9 @@ fn words(http: &Http) -> Result<AnswerWords, Misconfigured> {
     AnswerWords::new(outcome, wait).map_err(|wrong| Misconfigured::new(&wrong.key, wrong.wrong))
 }
 
-impl Asks {
+impl CallContext {
     /// What the templates say of the answer.
-    fn hear(&self, words: &AnswerWords, answer: Option<&Answer>) -> AnswerReading {
+    fn read_words(&self, words: &AnswerWords, answer: Option<&Answer>) -> AnswerReading {
         let (Some(about), Some(answer)) = (&self.about, answer) else {
             return AnswerReading::default();
         };

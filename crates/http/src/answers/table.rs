@@ -27,7 +27,7 @@ pub fn answers_in_words(http: &Http) -> Vec<String> {
 }
 
 /// What is done with one status.
-struct Row {
+struct StatusRow {
     status: u16,
     meaning: Meaning,
     /// If the answer says when to come back.
@@ -41,33 +41,35 @@ impl HttpJudge {
     /// A line for each meaning, with the statuses that have it: `throttled: 420*, 429*`. A `*` marks what no list of
     /// the configuration names.
     fn table(&self) -> Vec<String> {
-        let rows: Vec<Row> = (100..=599).map(|status| self.row(status)).collect();
+        let rows: Vec<StatusRow> = (100..=599).map(|status| self.row(status)).collect();
         let lines = Meaning::ALL.iter().filter_map(|meaning| {
-            let of = |has: fn(&Row, Meaning) -> bool| {
-                let rows = rows.iter().filter(|row| has(row, *meaning));
-                runs(rows.map(|row| (row.status, row.is_default)))
+            let of = |has: fn(&StatusRow, Meaning) -> bool| {
+                let of_meaning = rows.iter().filter(|row| has(row, *meaning));
+                runs(of_meaning.map(|row| (row.status, row.is_default)))
             };
-            let plain = of(|row, meaning| row.meaning == meaning);
+            let mut always = of(|row, meaning| row.meaning == meaning);
+            always.extend(self.silences(*meaning));
             let asking = of(|row, meaning| row.meaning != meaning && row.asking == meaning);
             let repeated = of(|row, meaning| row.meaning != meaning && row.repeated == meaning);
-            let plain = plain.into_iter().chain(self.silences(*meaning));
-            let asking = (!asking.is_empty())
-                .then(|| format!("if it says when to come back: {}", asking.join(", ")));
-            let repeated = (!repeated.is_empty())
-                .then(|| format!("if the call may be a repeat: {}", repeated.join(", ")));
-            let plain = plain.collect::<Vec<_>>().join(", ");
-            let plain = Some(plain).filter(|plain| !plain.is_empty());
-            let parts: Vec<_> = plain.into_iter().chain(asking).chain(repeated).collect();
+            let parts: Vec<_> = [
+                ("", always),
+                ("if it says when to come back: ", asking),
+                ("if the call may be a repeat: ", repeated),
+            ]
+            .into_iter()
+            .filter(|(_, statuses)| !statuses.is_empty())
+            .map(|(condition, statuses)| format!("{condition}{}", statuses.join(", ")))
+            .collect();
             (!parts.is_empty()).then(|| format!("{}: {}", meaning.word(), parts.join("; ")))
         });
         lines.collect()
     }
 
-    fn row(&self, status: u16) -> Row {
+    fn row(&self, status: u16) -> StatusRow {
         let listed = self.listed(status);
         let default =
             |asks, may_repeat| listed.unwrap_or_else(|| default_meaning(status, asks, may_repeat));
-        Row {
+        StatusRow {
             status,
             meaning: default(false, false),
             asking: default(true, false),

@@ -8,8 +8,8 @@
 //! says for how long each connection is used.
 //!
 //! Where the host is from the message, no connection can be opened before the first message names it. So one is opened
-//! when a message comes for a host that has none ([`WarmConnector::ahead`]), and more for a host that takes more; the
-//! hosts that were called last (`places`) keep theirs.
+//! when a message comes for a host that has none ([`WarmConnector::open_ahead`]), and more for a host that takes more;
+//! the hosts that were called last (`places`) keep theirs.
 
 use std::future::ready;
 use std::pin::Pin;
@@ -31,11 +31,11 @@ use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout, timeout_at};
 use tower_service::Service;
 
-use super::egress::{Dns, Egress, Proxy};
-use super::hosts::Allowed;
+use super::egress::{ConnectError, Dns, Egress, Proxy};
+use super::hosts::AllowedHosts;
 use super::lifetime::Lifetimes;
 use super::places::Places;
-use super::spares::{Spares, State};
+use super::spares::{SpareState, Spares};
 use super::write_gate::GatedIo;
 use crate::url::usual_port;
 use sluiced_ports::clock::Clock;
@@ -49,14 +49,13 @@ const TCP_KEEPALIVE: Duration = Duration::from_secs(30);
 const WARM_AT_ONCE: usize = 32;
 
 type Connection = GatedIo<MaybeHttpsStream<TokioIo<TcpStream>>>;
-type ConnectError = Box<dyn std::error::Error + Send + Sync>;
 
 /// Plain connections and those with TLS, perhaps through a proxy, and to `allowed` addresses only.
 pub(crate) fn network(
     tls: ClientConfig,
     connect_timeout: Duration,
     proxy: Option<Proxy>,
-    allowed: Option<Allowed>,
+    allowed: Option<AllowedHosts>,
     version: HttpVersion,
 ) -> HttpsConnector<Egress> {
     let mut tcp = HttpConnector::new_with_resolver(Dns::new(allowed));
@@ -66,8 +65,9 @@ pub(crate) fn network(
     // Divided among the addresses of a host, so that a dead one leaves time for the next.
     tcp.set_connect_timeout(Some(connect_timeout));
     let egress = Egress::new(tcp, proxy, connect_timeout);
-    let builder = HttpsConnectorBuilder::new().with_tls_config(tls);
-    let builder = builder.https_or_http();
+    let builder = HttpsConnectorBuilder::new()
+        .with_tls_config(tls)
+        .https_or_http();
     match version {
         HttpVersion::One => builder.enable_http1().wrap_connector(egress),
         // Both versions are offered (ALPN): a server without HTTP/2 chooses HTTP/1.1, which is reported then.
@@ -110,7 +110,7 @@ impl WarmConnector {
         lifetimes: Arc<Lifetimes>,
     ) -> Self {
         let clock = Clock::start();
-        let timeout = lifetimes.unused();
+        let timeout = lifetimes.unused_time();
         Self {
             network,
             connect_timeout,
@@ -122,12 +122,12 @@ impl WarmConnector {
 
     /// Opens spare connections up to `wanted`, within `bound`. The error says what failed.
     pub(crate) async fn warm(&self, wanted: usize, bound: Duration) -> Result<(), String> {
-        let Some(idle) = self.places.only() else {
+        let Some(place) = self.places.only() else {
             return Ok(());
         };
-        idle.discard_stale();
-        let missing = lock(&idle.spares).want(wanted);
-        let (opened, failure) = self.open_spares(idle, missing, bound).await;
+        place.discard_stale();
+        let missing = lock(&place.spares).want(wanted);
+        let (opened, failure) = self.open_spares(place, missing, bound).await;
         match failure {
             Some(why) => Err(format!("{opened} of {missing} connections opened: {why}")),
             None => Ok(()),
@@ -136,17 +136,17 @@ impl WarmConnector {
 
     /// A message will be called at this URL: opens a connection in the background if its host is from the message and
     /// has no spare one. Must be called inside a tokio runtime.
-    pub(crate) fn ahead(&self, url: &Uri) {
+    pub(crate) fn open_ahead(&self, url: &Uri) {
         if self.places.only().is_none()
-            && let Some(idle) = self.idle_for(url)
+            && let Some(place) = self.spares_of(url)
         {
-            let missing = lock(&idle.spares).first(self.clock.now());
-            self.open_later(idle, missing);
+            let missing = lock(&place.spares).want_first(self.clock.now());
+            self.open_later(place, missing);
         }
     }
 
     /// Opens spare connections in the background.
-    fn open_later(&self, idle: Arc<PlaceSpares>, missing: usize) {
+    fn open_later(&self, place: Arc<PlaceSpares>, missing: usize) {
         if missing == 0 {
             return;
         }
@@ -154,13 +154,13 @@ impl WarmConnector {
         tokio::spawn(async move {
             // If this fails, calls fail in the same way and report it.
             let bound = this.connect_timeout;
-            this.open_spares(&idle, missing, bound).await;
+            this.open_spares(&place, missing, bound).await;
         });
     }
 
     /// The spare connections to a place.
-    fn idle_for(&self, to: &Uri) -> Option<Arc<PlaceSpares>> {
-        let (clock, timeout) = (self.clock, self.lifetimes.unused());
+    fn spares_of(&self, to: &Uri) -> Option<Arc<PlaceSpares>> {
+        let (clock, timeout) = (self.clock, self.lifetimes.unused_time());
         let new = |origin| PlaceSpares::new(origin, timeout, clock);
         self.places.of(to, clock.now(), new)
     }
@@ -168,13 +168,14 @@ impl WarmConnector {
     /// Opens so many, within `bound`: how many it opened, and why not all of them.
     async fn open_spares(
         &self,
-        idle: &Arc<PlaceSpares>,
+        place: &Arc<PlaceSpares>,
         missing: usize,
         bound: Duration,
     ) -> (usize, Option<String>) {
         let until = Instant::now() + bound;
-        let opening = stream::iter(0..missing).map(|_| self.open(idle.origin.clone()));
-        let mut opening = opening.buffer_unordered(WARM_AT_ONCE);
+        let mut opening = stream::iter(0..missing)
+            .map(|_| self.open(place.origin.clone()))
+            .buffer_unordered(WARM_AT_ONCE);
         let (mut opened, mut failure) = (0, None);
         for _ in 0..missing {
             let connection = match timeout_at(until, opening.next()).await {
@@ -193,13 +194,13 @@ impl WarmConnector {
                 connection,
                 opened: Instant::now(),
             });
-            lock(&idle.spares).opened(spare);
+            lock(&place.spares).add_opened(spare);
         }
         if failure.is_some() {
-            let now = idle.clock.now();
-            lock(&idle.spares).refused(now, rand::random());
+            let now = place.clock.now();
+            lock(&place.spares).note_refusal(now, rand::random());
         }
-        idle.discard_later();
+        place.discard_later();
         (opened, failure)
     }
 
@@ -228,12 +229,12 @@ impl Service<Uri> for WarmConnector {
     }
 
     fn call(&mut self, to: Uri) -> Self::Future {
-        let Some(idle) = self.idle_for(&to) else {
+        let Some(place) = self.spares_of(&to) else {
             return self.open(to);
         };
-        let spare = idle.take();
-        let missing = lock(&idle.spares).missing(self.clock.now());
-        self.open_later(idle, missing);
+        let spare = place.take();
+        let missing = lock(&place.spares).missing(self.clock.now());
+        self.open_later(place, missing);
         match spare {
             Some(connection) => Box::pin(ready(Ok(connection))),
             None => self.open(to),
@@ -257,17 +258,17 @@ impl PlaceSpares {
         if self.discards.swap(true, Ordering::Relaxed) {
             return;
         }
-        let idle = Arc::downgrade(self);
+        let place = Arc::downgrade(self);
         let wait = self.timeout;
         tokio::spawn(async move {
             loop {
                 tokio::time::sleep(wait).await;
-                let Some(idle) = idle.upgrade() else {
+                let Some(place) = place.upgrade() else {
                     return;
                 };
-                idle.discard_stale();
-                if lock(&idle.spares).ready() == 0 {
-                    idle.discards.store(false, Ordering::Relaxed);
+                place.discard_stale();
+                if lock(&place.spares).ready() == 0 {
+                    place.discards.store(false, Ordering::Relaxed);
                     return;
                 }
             }
@@ -293,16 +294,16 @@ impl PlaceSpares {
 impl Spare {
     /// Reads without waiting: on a good connection that carried no request there is nothing to
     /// read. (TLS session tickets are consumed on the way.)
-    fn look(&mut self, idle_timeout: Duration) -> State {
+    fn look(&mut self, idle_timeout: Duration) -> SpareState {
         if self.opened.elapsed() >= idle_timeout {
-            return State::Old;
+            return SpareState::Old;
         }
         let mut byte = [0];
         let mut buffer = ReadBuf::new(&mut byte);
         let mut cx = Context::from_waker(Waker::noop());
         match Pin::new(&mut self.connection).poll_read(&mut cx, buffer.unfilled()) {
-            Poll::Pending => State::Good,
-            Poll::Ready(_) => State::Closed,
+            Poll::Pending => SpareState::Good,
+            Poll::Ready(_) => SpareState::Closed,
         }
     }
 }
@@ -311,7 +312,7 @@ impl fmt::Debug for WarmConnector {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // Hosts from messages are not shown.
         let (origin, spare) = match self.places.only() {
-            Some(idle) => (Some(&idle.origin), lock(&idle.spares).ready()),
+            Some(place) => (Some(&place.origin), lock(&place.spares).ready()),
             None => (None, self.places.len()),
         };
         f.debug_struct("WarmConnector")

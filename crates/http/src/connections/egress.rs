@@ -30,13 +30,14 @@ use url::Url;
 
 use self::tunnel::TunnelError;
 use super::connect::place;
-use super::hosts::Allowed;
+use super::hosts::AllowedHosts;
 use crate::credentials::auth::basic;
 use sluiced_ports::connect::{Resolver, Secret};
 use sluiced_ports::dial::{Misconfigured, connect_detail};
 use sluiced_settings::types::Http;
 
-type ConnectError = Box<dyn error::Error + Send + Sync>;
+/// Why no connection was opened.
+pub(super) type ConnectError = Box<dyn error::Error + Send + Sync>;
 
 /// Opens connections of TCP.
 #[derive(Clone, Debug)]
@@ -52,11 +53,11 @@ pub(crate) struct Egress {
 pub(super) struct Dns {
     resolver: Resolver,
     /// Where hosts are from messages: which addresses may be used.
-    allowed: Option<Allowed>,
+    allowed: Option<AllowedHosts>,
 }
 
 impl Dns {
-    pub(super) fn new(allowed: Option<Allowed>) -> Self {
+    pub(super) fn new(allowed: Option<AllowedHosts>) -> Self {
         Self {
             resolver: Resolver::default(),
             allowed,
@@ -75,7 +76,7 @@ pub(crate) struct Proxy {
 
 /// The way to a host through a proxy.
 #[derive(Debug)]
-pub(crate) struct Through {
+pub(crate) struct ProxyWay {
     pub(crate) place: Uri,
     /// The user and the password of this moment.
     authorization: Option<HeaderValue>,
@@ -98,9 +99,10 @@ impl Proxy {
         http: &Http,
         password: Option<&Secret>,
     ) -> Result<Option<Self>, Misconfigured> {
-        let proxy = http.proxy.as_ref();
-        let proxy = proxy.map(|text| Self::at(text, &http.no_proxy, password));
-        proxy.transpose()
+        http.proxy
+            .as_ref()
+            .map(|text| Self::at(text, &http.no_proxy, password))
+            .transpose()
     }
 
     fn at(
@@ -125,10 +127,10 @@ impl Proxy {
     }
 
     /// The way to a host. `None`: it is called directly.
-    pub(crate) fn of(&self, to: &Uri) -> Option<Through> {
+    pub(crate) fn of(&self, to: &Uri) -> Option<ProxyWay> {
         let found = self.matcher.intercept(to)?;
         let password = self.password.as_ref();
-        Some(Through {
+        Some(ProxyWay {
             place: found.uri().clone(),
             authorization: password
                 .map(|password| basic(&self.user, password.get().expose_secret())),
@@ -136,7 +138,7 @@ impl Proxy {
     }
 }
 
-impl Through {
+impl ProxyWay {
     /// The request for a connection.
     pub(crate) fn request(&self, host: &str, port: u16) -> Vec<u8> {
         let host = if host.contains(':') {
@@ -220,17 +222,20 @@ impl Service<Name> for Dns {
     fn call(&mut self, name: Name) -> Self::Future {
         let Self { resolver, allowed } = self.clone();
         Box::pin(async move {
-            let mut found = resolver.addresses(name.as_str()).await?;
+            let mut addresses = resolver.addresses(name.as_str()).await?;
             if let Some(allowed) = allowed {
-                found.retain(|address| allowed.may_connect(name.as_str(), *address));
-                if found.is_empty() {
+                addresses.retain(|address| allowed.may_connect(name.as_str(), *address));
+                if addresses.is_empty() {
                     let why = "the host's name leads to an address that is not public, and allowed_hosts does not name the host itself";
                     return Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
                 }
             }
             // The client sets the port.
-            let found: Vec<_> = found.into_iter().map(|ip| SocketAddr::new(ip, 0)).collect();
-            Ok(found.into_iter())
+            let places: Vec<_> = addresses
+                .into_iter()
+                .map(|ip| SocketAddr::new(ip, 0))
+                .collect();
+            Ok(places.into_iter())
         })
     }
 }

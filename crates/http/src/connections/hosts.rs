@@ -17,24 +17,24 @@ use sluiced_ports::downstream::Undecodable;
 
 /// The hosts that may be called. Clones share them.
 #[derive(Clone, Debug)]
-pub(crate) struct Allowed(Arc<[Pattern]>);
+pub(crate) struct AllowedHosts(Arc<[Pattern]>);
 
 #[derive(Debug)]
 struct Pattern {
-    host: Hosts,
+    host: HostMatch,
     /// `None`: the port of the scheme.
     port: Option<u16>,
 }
 
 #[derive(Debug, PartialEq, Eq)]
-enum Hosts {
+enum HostMatch {
     Any,
     /// All names that end with this, which begins with a dot.
     Below(String),
     One(String),
 }
 
-impl Allowed {
+impl AllowedHosts {
     /// By the patterns of the settings.
     pub(crate) fn new(patterns: &[String]) -> Self {
         Self(patterns.iter().map(|text| Pattern::new(text)).collect())
@@ -48,8 +48,7 @@ impl Allowed {
             why: why.to_owned(),
         };
         let host = uri.host().unwrap_or_default().to_ascii_lowercase();
-        let host = host.trim_end_matches('.');
-        let bare = host.trim_matches(['[', ']']);
+        let bare = host.trim_end_matches('.').trim_matches(['[', ']']);
         let usual = usual_port(uri);
         let port = uri.port_u16().unwrap_or(usual);
         // A host that stands in the list itself may be private, so no wider pattern adds a port to it.
@@ -77,21 +76,22 @@ impl Allowed {
 
     /// Whether a connection to this address may be opened, which the host's name led to.
     pub(super) fn may_connect(&self, host: &str, address: IpAddr) -> bool {
-        let host = host.to_ascii_lowercase();
-        let host = host.trim_end_matches('.');
-        is_public(address) || self.0.iter().any(|pattern| pattern.is_of(host))
+        let lower = host.to_ascii_lowercase();
+        let name = lower.trim_end_matches('.');
+        is_public(address) || self.0.iter().any(|pattern| pattern.is_of(name))
     }
 }
 
 impl Pattern {
     fn new(text: &str) -> Self {
-        let parts = text.rsplit_once(':');
-        let parts = parts.filter(|(host, _)| !host.contains(':') || host.ends_with(']'));
-        let (host, port) = parts.map_or((text, None), |(host, port)| (host, port.parse().ok()));
-        let host = match host.strip_prefix('*') {
-            Some("") => Hosts::Any,
-            Some(below) => Hosts::Below(below.to_owned()),
-            None => Hosts::One(host.trim_matches(['[', ']']).to_owned()),
+        let with_port = text
+            .rsplit_once(':')
+            .filter(|(name, _)| !name.contains(':') || name.ends_with(']'));
+        let (name, port) = with_port.map_or((text, None), |(name, port)| (name, port.parse().ok()));
+        let host = match name.strip_prefix('*') {
+            Some("") => HostMatch::Any,
+            Some(below) => HostMatch::Below(below.to_owned()),
+            None => HostMatch::One(name.trim_matches(['[', ']']).to_owned()),
         };
         Self { host, port }
     }
@@ -100,11 +100,11 @@ impl Pattern {
 impl Pattern {
     /// Whether it names this host itself.
     fn is_of(&self, host: &str) -> bool {
-        matches!(&self.host, Hosts::One(only) if only == host)
+        matches!(&self.host, HostMatch::One(only) if only == host)
     }
 }
 
-impl Hosts {
+impl HostMatch {
     fn has(&self, host: &str) -> bool {
         match self {
             Self::Any => true,
@@ -180,7 +180,7 @@ mod tests {
     fn allows(patterns: &[&str], url: &str) -> bool {
         let patterns: Vec<_> = patterns.iter().map(|text| (*text).to_owned()).collect();
         let uri = url.parse().expect("a URL");
-        Allowed::new(&patterns).check(&uri).is_ok()
+        AllowedHosts::new(&patterns).check(&uri).is_ok()
     }
 
     #[test]
@@ -247,7 +247,7 @@ mod tests {
     /// A resolver may read `2130706433` or `0x7f.1` as an address: it is looked at after the look-up.
     #[test]
     fn what_a_name_leads_to_counts() {
-        let any = Allowed::new(&["*".to_owned(), "intern.example".to_owned()]);
+        let any = AllowedHosts::new(&["*".to_owned(), "intern.example".to_owned()]);
         let private = IpAddr::from([10, 1, 2, 3]);
         assert!(!any.may_connect("shop.example", private));
         assert!(any.may_connect("Intern.example", private));

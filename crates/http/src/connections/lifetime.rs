@@ -4,15 +4,15 @@
 //! is lost in between: it may have been taken, and a message that must not be sent twice becomes a dead letter. And a
 //! connection that never closes stays with one address for ever, also when the name has moved.
 //!
-//! So a connection rests for no longer than `idle_timeout`, and for most of what the downstream says
-//! (`Keep-Alive: timeout=5`, RFC 2068, section 19.7.1.1) or is seen to do: it closed a connection after a rest of a
+//! So a connection is idle for no longer than `idle_timeout`, and for most of what the downstream says
+//! (`Keep-Alive: timeout=5`, RFC 2068, section 19.7.1.1) or is seen to do: it closed a connection that was idle for a
 //! second or more, and later another one after about the same. A restart closes all connections at one time: that
-//! counts once. A connection that is as old as `max_connection_age` ends with its call, or while it rests. The ages of
-//! connections differ by up to a fifth, so that those that were opened together do not end together. Connections that
-//! carried nothing yet end before they can be too old.
+//! counts once. A connection that is as old as `max_connection_age` ends with its call, or while it is idle. The ages
+//! of connections differ by up to a fifth, so that those that were opened together do not end together. Connections
+//! that carried nothing yet end before they can be too old.
 //!
-//! Where hosts are from messages, each of them would leave connections behind. So only so many rest, and others end
-//! with their call.
+//! Where hosts are from messages, each of them would leave connections behind. So only so many stay open, and others
+//! end with their call.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -29,7 +29,7 @@ const MOST_FIFTHS: u32 = 4;
 const FAR: Duration = Duration::from_secs(86_400 * 365);
 /// So many connections to hosts of messages are kept between calls.
 const MANY: usize = 512;
-/// A rest that is shorter shows nothing: downstreams count in seconds.
+/// A shorter idle time shows nothing: downstreams count in seconds.
 const LEAST_SEEN: Duration = Duration::from_secs(1);
 
 /// What bounds the lives of the connections to one downstream.
@@ -39,7 +39,7 @@ pub(crate) struct Lifetimes {
     age: Duration,
     /// Connections that are open.
     open: AtomicUsize,
-    /// With more than these none rests.
+    /// With more than these none stays open after its call.
     most: usize,
     seen: Mutex<SeenCloses>,
 }
@@ -70,13 +70,13 @@ impl Lifetimes {
     }
 
     /// A connection is open until this is dropped.
-    pub(crate) fn opened(self: &Arc<Self>) -> OpenConnection {
+    pub(crate) fn count_open(self: &Arc<Self>) -> OpenConnection {
         self.open.fetch_add(1, Ordering::Relaxed);
         OpenConnection(Arc::clone(self))
     }
 
     /// For how long a connection waits for its first call.
-    pub(crate) fn unused(&self) -> Duration {
+    pub(crate) fn unused_time(&self) -> Duration {
         self.idle.min(most_of(self.age))
     }
 
@@ -87,8 +87,8 @@ impl Lifetimes {
             .mul_f64(1.0 - fraction.clamp(0.0, 1.0) / 5.0)
     }
 
-    /// For how long a connection rests after an answer with these headers.
-    pub(crate) fn rest(&self, headers: &HeaderMap) -> Duration {
+    /// For how long a connection may be idle after an answer with these headers.
+    pub(crate) fn idle_after(&self, headers: &HeaderMap) -> Duration {
         if self.open.load(Ordering::Relaxed) > self.most {
             return Duration::ZERO;
         }
@@ -97,9 +97,9 @@ impl Lifetimes {
         bounds.fold(self.idle, Duration::min)
     }
 
-    /// The downstream closed a connection that rested since then.
-    pub(crate) fn closed(&self, since: Instant, now: Instant) {
-        lock(&self.seen).closed(since, now);
+    /// The downstream closed a connection that was idle since then.
+    pub(crate) fn note_close(&self, since: Instant, now: Instant) {
+        lock(&self.seen).note(since, now);
     }
 }
 
@@ -123,7 +123,7 @@ fn promised(headers: &HeaderMap) -> Option<Duration> {
     })
 }
 
-/// The rests after which the downstream closed connections.
+/// The idle times after which the downstream closed connections.
 #[derive(Debug)]
 struct SeenCloses {
     last: Option<Close>,
@@ -134,20 +134,20 @@ struct SeenCloses {
 #[derive(Clone, Copy, Debug)]
 struct Close {
     at: Instant,
-    rest: Duration,
+    idle: Duration,
 }
 
 impl SeenCloses {
-    fn closed(&mut self, since: Instant, at: Instant) {
-        let rest = at.saturating_duration_since(since);
+    fn note(&mut self, since: Instant, at: Instant) {
+        let idle = at.saturating_duration_since(since);
         let is_the_same = self.last.is_some_and(|last| since <= last.at);
-        if rest < LEAST_SEEN || is_the_same {
+        if idle < LEAST_SEEN || is_the_same {
             return;
         }
-        let Some(last) = self.last.replace(Close { at, rest }) else {
+        let Some(last) = self.last.replace(Close { at, idle }) else {
             return;
         };
-        let (short, long) = (last.rest.min(rest), last.rest.max(rest));
+        let (short, long) = (last.idle.min(idle), last.idle.max(idle));
         if most_of(long) <= short {
             self.after = Some(self.after.map_or(short, |after| after.min(short)));
         }
@@ -167,9 +167,9 @@ impl BestBefore {
         self.0 <= Instant::now()
     }
 
-    /// The end of a rest of so long that begins now.
-    pub(crate) fn rest(self, rest: Duration) -> Instant {
-        self.0.min(later(rest))
+    /// The end of an idle time of so long that begins now.
+    pub(crate) fn idle_until(self, longest: Duration) -> Instant {
+        self.0.min(later(longest))
     }
 }
 
@@ -196,9 +196,9 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_rests_for_most_of_what_is_promised() {
+    fn a_connection_is_idle_for_most_of_what_is_promised() {
         let seconds = Duration::from_secs;
-        for (value, rest) in [
+        for (value, idle) in [
             // Node.js, Apache, LiteSpeed, Gunicorn behind a proxy.
             ("timeout=5", seconds(4)),
             ("timeout=5, max=100", seconds(4)),
@@ -213,48 +213,48 @@ mod tests {
             ("max=5", MINUTE),
             ("", MINUTE),
         ] {
-            assert_eq!(lifetimes().rest(&headers(value)), rest, "{value}");
+            assert_eq!(lifetimes().idle_after(&headers(value)), idle, "{value}");
         }
-        assert_eq!(lifetimes().rest(&HeaderMap::new()), MINUTE);
+        assert_eq!(lifetimes().idle_after(&HeaderMap::new()), MINUTE);
     }
 
     #[test]
-    fn of_many_connections_to_hosts_of_messages_some_rest() {
+    fn of_many_connections_to_hosts_of_messages_some_stay_open() {
         let lifetimes = Arc::new(Lifetimes::new(MINUTE, 5 * MINUTE, true));
-        let rest = || lifetimes.rest(&HeaderMap::new());
-        let mut open: Vec<_> = (0..MANY).map(|_| lifetimes.opened()).collect();
-        assert_eq!(rest(), MINUTE);
-        open.push(lifetimes.opened());
-        assert_eq!(rest(), Duration::ZERO);
+        let idle = || lifetimes.idle_after(&HeaderMap::new());
+        let mut open: Vec<_> = (0..MANY).map(|_| lifetimes.count_open()).collect();
+        assert_eq!(idle(), MINUTE);
+        open.push(lifetimes.count_open());
+        assert_eq!(idle(), Duration::ZERO);
         open.clear();
-        assert_eq!(rest(), MINUTE);
+        assert_eq!(idle(), MINUTE);
     }
 
     #[test]
     fn what_was_seen_twice_is_believed() {
         let millis = Duration::from_millis;
         let lifetimes = lifetimes();
-        let rest = || lifetimes.rest(&HeaderMap::new());
+        let idle = || lifetimes.idle_after(&HeaderMap::new());
         let mut now = Instant::now();
         // One connection after the other.
-        let mut closed = |rest| {
+        let mut closed = |idle| {
             let since = now + millis(1);
-            now = since + millis(rest);
-            lifetimes.closed(since, now);
-            // Others that rested meanwhile, and were closed by the same restart.
-            lifetimes.closed(since, now + millis(1));
-            lifetimes.closed(since + millis(1), now + millis(2));
+            now = since + millis(idle);
+            lifetimes.note_close(since, now);
+            // Others that were idle meanwhile, and were closed by the same restart.
+            lifetimes.note_close(since, now + millis(1));
+            lifetimes.note_close(since + millis(1), now + millis(2));
         };
         for restarted in [900, 12_000, 30_000, 2_000] {
             closed(restarted);
-            assert_eq!(rest(), MINUTE, "{restarted}");
+            assert_eq!(idle(), MINUTE, "{restarted}");
         }
         closed(5_100);
         closed(5_000);
-        assert_eq!(rest(), millis(4_000));
+        assert_eq!(idle(), millis(4_000));
         // A promise that is shorter counts, and a longer one does not.
-        assert_eq!(lifetimes.rest(&headers("timeout=2")), millis(1_600));
-        assert_eq!(lifetimes.rest(&headers("timeout=20")), millis(4_000));
+        assert_eq!(lifetimes.idle_after(&headers("timeout=2")), millis(1_600));
+        assert_eq!(lifetimes.idle_after(&headers("timeout=20")), millis(4_000));
     }
 
     #[test]

@@ -39,7 +39,7 @@ impl Ongoing {
     }
 
     /// An event happened. Returns whether its series goes on.
-    pub(crate) fn happened(&mut self, now: Mono) -> bool {
+    pub(crate) fn note(&mut self, now: Mono) -> bool {
         let goes_on = self.seen.filter(|(_, last)| now.since(*last) <= self.again);
         let since = goes_on.map_or(now, |(since, _)| since);
         self.seen = Some((since, now));
@@ -47,7 +47,7 @@ impl Ongoing {
     }
 
     /// The series is over.
-    pub(crate) const fn ended(&mut self) {
+    pub(crate) const fn end(&mut self) {
         self.seen = None;
     }
 }
@@ -59,7 +59,7 @@ mod tests {
     #[test]
     fn lost_slots_that_go_on_for_ten_seconds_are_reported() {
         let mut lost = LOST_SLOTS;
-        let mut lost = |seconds| lost.happened(Mono::default() + Duration::from_secs(seconds));
+        let mut lost = |seconds| lost.note(Mono::default() + Duration::from_secs(seconds));
         for second in 0..10 {
             assert!(!lost(second), "{second}");
         }
@@ -74,10 +74,10 @@ mod tests {
     fn refusals_go_on_only_without_an_answer_and_without_a_pause() {
         let mut refusals = REFUSALS;
         let at = |millis| Mono::default() + Duration::from_millis(millis);
-        assert!(!refusals.happened(at(0)) && !refusals.happened(at(900)));
-        assert!(refusals.happened(at(1_000)) && refusals.happened(at(4_000)));
-        refusals.ended();
-        assert!(!refusals.happened(at(4_100)));
-        assert!(!refusals.happened(at(20_000)), "a pause");
+        assert!(!refusals.note(at(0)) && !refusals.note(at(900)));
+        assert!(refusals.note(at(1_000)) && refusals.note(at(4_000)));
+        refusals.end();
+        assert!(!refusals.note(at(4_100)));
+        assert!(!refusals.note(at(20_000)), "a pause");
     }
 }

@@ -17,11 +17,11 @@ pub(crate) enum Places<T> {
     /// Scheme and authority.
     One(Uri, Arc<T>),
     /// From messages.
-    Many(Arc<Mutex<Hosts<T>>>),
+    Many(Arc<Mutex<HostPlaces<T>>>),
 }
 
 /// By scheme and authority, with the time of the last call.
-type Hosts<T> = HashMap<Uri, (Mono, Arc<T>)>;
+type HostPlaces<T> = HashMap<Uri, (Mono, Arc<T>)>;
 
 impl<T> Clone for Places<T> {
     fn clone(&self) -> Self {
@@ -51,12 +51,12 @@ impl<T> Places<T> {
 
     /// What is kept for the place that a URL leads to. Of many places the one that was called longest ago is forgotten.
     pub(crate) fn of(&self, to: &Uri, now: Mono, new: impl FnOnce(Uri) -> T) -> Option<Arc<T>> {
-        let places = match self {
+        let hosts = match self {
             Self::One(origin, kept) => {
                 let leads = origin.scheme() == to.scheme() && origin.authority() == to.authority();
                 return leads.then(|| Arc::clone(kept));
             }
-            Self::Many(places) => places,
+            Self::Many(hosts) => hosts,
         };
         let origin = Uri::builder()
             .scheme(to.scheme()?.clone())
@@ -64,10 +64,12 @@ impl<T> Places<T> {
             .path_and_query("/")
             .build()
             .ok()?;
-        let mut places = lock(places);
+        let mut places = lock(hosts);
         if !places.contains_key(&origin) && places.len() >= MANY {
-            let oldest = places.iter().min_by_key(|(_, (at, _))| *at);
-            let oldest = oldest.map(|(origin, _)| origin.clone());
+            let oldest = places
+                .iter()
+                .min_by_key(|(_, (called, _))| *called)
+                .map(|(origin, _)| origin.clone());
             oldest.and_then(|oldest| places.remove(&oldest));
         }
         let new = || (now, Arc::new(new(origin.clone())));

@@ -34,7 +34,7 @@ pub(super) struct Spares<C> {
 
 /// What a look at a spare connection shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum State {
+pub(super) enum SpareState {
     Good,
     /// We would have closed it by now.
     Old,
@@ -69,7 +69,7 @@ impl<C> Spares<C> {
     /// Takes the newest that is good, if there is one. `fraction`: a random number from 0 to 1.
     pub(super) fn take(
         &mut self,
-        mut look: impl FnMut(&mut C) -> State,
+        mut look: impl FnMut(&mut C) -> SpareState,
         now: Mono,
         fraction: f64,
     ) -> Option<C> {
@@ -77,12 +77,12 @@ impl<C> Spares<C> {
         let mut is_closed = false;
         while let Some(mut spare) = self.ready.pop() {
             match look(&mut spare) {
-                State::Good => {
+                SpareState::Good => {
                     self.closed.succeeded();
                     return Some(spare);
                 }
-                State::Old => {}
-                State::Closed => is_closed = true,
+                SpareState::Old => {}
+                SpareState::Closed => is_closed = true,
             }
         }
         if is_closed {
@@ -93,7 +93,7 @@ impl<C> Spares<C> {
 
     /// How many to open for the first call of a place, if none is ready; counts them as under way. One is kept from
     /// then on.
-    pub(super) fn first(&mut self, now: Mono) -> usize {
+    pub(super) fn want_first(&mut self, now: Mono) -> usize {
         let waits = self.closed.retry_at().max(self.refused.retry_at()) > now;
         if waits || self.ready.len() + self.opening > 0 {
             return 0;
@@ -119,7 +119,7 @@ impl<C> Spares<C> {
     }
 
     /// A connection that was under way is there, or could not be opened.
-    pub(super) fn opened(&mut self, connection: Option<C>) {
+    pub(super) fn add_opened(&mut self, connection: Option<C>) {
         self.opening = self.opening.saturating_sub(1);
         if connection.is_some() {
             self.refused.succeeded();
@@ -128,22 +128,22 @@ impl<C> Spares<C> {
     }
 
     /// Some could not be opened. `fraction`: a random number from 0 to 1.
-    pub(super) fn refused(&mut self, now: Mono, fraction: f64) {
+    pub(super) fn note_refusal(&mut self, now: Mono, fraction: f64) {
         self.refused.failed(now, fraction);
     }
 
     /// Drops those that are not good.
     pub(super) fn discard(
         &mut self,
-        mut look: impl FnMut(&mut C) -> State,
+        mut look: impl FnMut(&mut C) -> SpareState,
         now: Mono,
         fraction: f64,
     ) {
         let mut is_closed = false;
         self.ready.retain_mut(|spare| {
             let state = look(spare);
-            is_closed |= state == State::Closed;
-            state == State::Good
+            is_closed |= state == SpareState::Closed;
+            state == SpareState::Good
         });
         if is_closed {
             self.closed.failed(now, fraction);
@@ -196,15 +196,15 @@ mod tests {
         Mono::default() + Duration::from_millis(millis)
     }
 
-    fn good(_: &mut u8) -> State {
-        State::Good
+    fn good(_: &mut u8) -> SpareState {
+        SpareState::Good
     }
 
     /// So many ready.
     fn spares(wanted: usize) -> Spares<u8> {
         let mut spares = Spares::new();
         for _ in 0..spares.want(wanted) {
-            spares.opened(Some(0));
+            spares.add_opened(Some(0));
         }
         spares
     }
@@ -232,7 +232,7 @@ mod tests {
             let now = call * 20;
             while opening.front().is_some_and(|there| *there <= now) {
                 opening.pop_front();
-                spares.opened(Some(0));
+                spares.add_opened(Some(0));
             }
             late += u32::from(spares.take(good, at(now), 0.5).is_none() && call > 100);
             opening.extend((0..spares.missing(at(now))).map(|_| now + 450));
@@ -244,15 +244,15 @@ mod tests {
     #[test]
     fn what_the_peer_closed_is_not_opened_again_at_once() {
         let mut spares = spares(4);
-        assert_eq!(spares.take(|_| State::Closed, at(0), 1.0), None);
+        assert_eq!(spares.take(|_| SpareState::Closed, at(0), 1.0), None);
         assert_eq!(spares.missing(at(0)), 0);
         assert_eq!(spares.missing(at(500)), 4);
         for _ in 0..4 {
-            spares.opened(None);
+            spares.add_opened(None);
         }
         // Those that were old say nothing about the peer.
         let mut old = self::spares(4);
-        assert_eq!(old.take(|_| State::Old, at(0), 1.0), None);
+        assert_eq!(old.take(|_| SpareState::Old, at(0), 1.0), None);
         assert_eq!(old.missing(at(0)), 4);
     }
 
@@ -267,14 +267,14 @@ mod tests {
             let missing = spares.missing(now);
             opened += missing;
             for _ in 0..missing {
-                spares.opened(None);
+                spares.add_opened(None);
             }
             if missing > 0 {
-                spares.refused(now, 0.5);
+                spares.note_refusal(now, 0.5);
             }
         }
         assert!(opened < 1_000, "{opened}");
-        spares.opened(Some(0));
+        spares.add_opened(Some(0));
         assert!(spares.missing(at(10_000)) > 0, "it can be opened again");
     }
 

@@ -13,7 +13,7 @@
 //! before it is closed.
 //!
 //! Calls run on a runtime of one thread: a connection's task runs only after the call that chose
-//! the connection has handed that over ([`Writing`]). A connection without one writes
+//! the connection has handed that over ([`CallGate`]). A connection without one writes
 //! nothing.
 
 use std::io::{self, IoSlice};
@@ -38,7 +38,7 @@ enum MayWrite {
     Shut,
     /// The request of a call, if it is in time.
     Armed(LeaveBy),
-    /// The rest of a request that was in time.
+    /// What is left of a request that was in time.
     Open,
 }
 
@@ -54,8 +54,8 @@ struct Gate {
     /// The calls that had the connection so far.
     calls: u64,
     /// No call has the connection.
-    rest: Option<Idle>,
-    /// Reads the connection, and must know of a rest.
+    idle: Option<Idle>,
+    /// Reads the connection, and must know when it is idle.
     reader: Option<Waker>,
 }
 
@@ -73,7 +73,7 @@ impl WriteGate {
             may: MayWrite::Shut,
             best_before,
             calls: 0,
-            rest: None,
+            idle: None,
             reader: None,
         })))
     }
@@ -82,19 +82,19 @@ impl WriteGate {
     fn arm(&self, leave_by: LeaveBy) -> u64 {
         let mut gate = lock(&self.0);
         gate.may = MayWrite::Armed(leave_by);
-        gate.rest = None;
+        gate.idle = None;
         gate.calls += 1;
         gate.calls
     }
 
-    /// That call is over: the connection rests for so long at most. Another call may have it already.
-    fn rests(&self, call: u64, rest: Duration) {
+    /// That call is over: the connection is idle for so long at most. Another call may have it already.
+    fn begin_idle(&self, call: u64, longest: Duration) {
         let mut gate = lock(&self.0);
         if gate.calls == call {
             gate.may = MayWrite::Shut;
-            gate.rest = Some(Idle {
+            gate.idle = Some(Idle {
                 since: Instant::now(),
-                until: gate.best_before.rest(rest),
+                until: gate.best_before.idle_until(longest),
             });
             if let Some(reader) = gate.reader.take() {
                 reader.wake();
@@ -102,8 +102,8 @@ impl WriteGate {
         }
     }
 
-    fn rest(&self) -> Option<Idle> {
-        lock(&self.0).rest
+    fn idle(&self) -> Option<Idle> {
+        lock(&self.0).idle
     }
 
     fn has_begun(&self) -> bool {
@@ -131,7 +131,7 @@ pub(crate) struct GatedIo<T> {
     gate: WriteGate,
     lifetimes: Arc<Lifetimes>,
     _open: OpenConnection,
-    /// The end of its rest.
+    /// The end of its idle time.
     ends: Option<Pin<Box<Sleep>>>,
 }
 
@@ -141,20 +141,20 @@ impl<T> GatedIo<T> {
         Self {
             io,
             gate: WriteGate::new(best_before),
-            _open: lifetimes.opened(),
+            _open: lifetimes.count_open(),
             lifetimes,
             ends: None,
         }
     }
 
-    /// Whether its rest is over. Wakes the reader when a rest begins, and when it ends.
-    fn poll_rested(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+    /// Whether its idle time is over. Wakes the reader when one begins, and when it ends.
+    fn poll_idle_over(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let mut gate = lock(&self.gate.0);
         let reader = gate.reader.as_ref();
         if reader.is_none_or(|reader| !reader.will_wake(cx.waker())) {
             gate.reader = Some(cx.waker().clone());
         }
-        let Some(Idle { until, .. }) = gate.rest else {
+        let Some(Idle { until, .. }) = gate.idle else {
             self.ends = None;
             return Poll::Pending;
         };
@@ -176,7 +176,7 @@ impl<T: Connection> Connection for GatedIo<T> {
 }
 
 impl<T: Read + Unpin> Read for GatedIo<T> {
-    /// At the end of its rest there is nothing more to read, so that the client closes it.
+    /// At the end of its idle time there is nothing more to read, so that the client closes it.
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -184,11 +184,11 @@ impl<T: Read + Unpin> Read for GatedIo<T> {
     ) -> Poll<io::Result<()>> {
         let read = Pin::new(&mut self.io).poll_read(cx, buffer);
         if read.is_pending() {
-            return self.poll_rested(cx).map(Ok);
+            return self.poll_idle_over(cx).map(Ok);
         }
         // No request is under way, so what was read is the end of the connection.
-        if let Some(rest) = self.gate.rest() {
-            self.lifetimes.closed(rest.since, Instant::now());
+        if let Some(idle) = self.gate.idle() {
+            self.lifetimes.note_close(idle.since, Instant::now());
         }
         read
     }
@@ -227,7 +227,7 @@ impl<T: Write + Unpin> Write for GatedIo<T> {
 }
 
 /// Tells the gate of the connection that the client chose until when the call may leave, and when it is over.
-pub(crate) struct Writing {
+pub(crate) struct CallGate {
     began: Instant,
     /// How long it may wait.
     slack: Duration,
@@ -237,7 +237,7 @@ pub(crate) struct Writing {
     armed: Option<(WriteGate, u64)>,
 }
 
-impl Writing {
+impl CallGate {
     pub(crate) fn new(leave_by: LeaveBy, chosen: CaptureConnection) -> Self {
         Self {
             began: Instant::now(),
@@ -287,7 +287,7 @@ impl Writing {
     }
 
     /// The answer came. A connection that is too old takes no other call.
-    pub(crate) fn answered(&self) {
+    pub(crate) fn retire_if_old(&self) {
         let is_over = |(gate, _): &(WriteGate, u64)| lock(&gate.0).best_before.is_over();
         if self.armed.as_ref().is_some_and(is_over)
             && let Some(connected) = self.chosen.connection_metadata().as_ref()
@@ -296,10 +296,10 @@ impl Writing {
         }
     }
 
-    /// The answer was read: the connection may rest for so long.
-    pub(crate) fn rests(&self, rest: Duration) {
+    /// The answer was read: the connection may be idle for so long.
+    pub(crate) fn begin_idle(&self, longest: Duration) {
         if let Some((gate, call)) = &self.armed {
-            gate.rests(*call, rest);
+            gate.begin_idle(*call, longest);
         }
     }
 }

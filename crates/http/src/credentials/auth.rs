@@ -11,7 +11,7 @@ use http::header::AUTHORIZATION;
 use http::{HeaderMap, HeaderValue, StatusCode};
 use secrecy::ExposeSecret;
 
-use super::reading::Reading;
+use super::reading::RereadTimes;
 use super::sign::AnySigner;
 use sluiced_ports::connect::Secret;
 use sluiced_ports::dial::Misconfigured;
@@ -21,8 +21,8 @@ use sluiced_template::{Template, Templates};
 
 /// The header of these credentials, with the secret as it was read last. `None`: each call is signed instead.
 pub(crate) fn header(auth: &Auth, secret: &Secret) -> Result<Option<HeaderValue>, Misconfigured> {
-    let secret = secret.last();
-    let secret = secret.expose_secret();
+    let last = secret.last();
+    let secret = last.expose_secret();
     let text = match auth {
         Auth::Basic(with) if with.user.contains(':') => {
             return Err(Misconfigured::new("auth.user", "has a colon"));
@@ -53,13 +53,13 @@ pub(crate) struct RotatingAuth {
     secret: Secret,
     /// Where calls are signed.
     signer: Option<AnySigner>,
-    state: Mutex<Renewal>,
+    state: Mutex<AuthState>,
 }
 
-struct Renewal {
+struct AuthState {
     /// Replaces the first header after a rotation.
     renewed: Option<HeaderValue>,
-    reading: Reading,
+    reading: RereadTimes,
     edition: u64,
 }
 
@@ -69,9 +69,9 @@ impl RotatingAuth {
             auth,
             secret,
             signer,
-            state: Mutex::new(Renewal {
+            state: Mutex::new(AuthState {
                 renewed: None,
-                reading: Reading::new(),
+                reading: RereadTimes::new(),
                 edition: 0,
             }),
         }
@@ -90,7 +90,7 @@ impl RotatingAuth {
     }
 
     /// Reads the secret again if this answer refused it.
-    pub(crate) fn answered(&self, status: StatusCode) {
+    pub(crate) fn note_answer(&self, status: StatusCode) {
         let mut state = lock(&self.state);
         if state.reading.take_refusal(status) {
             self.refresh(&mut state);
@@ -98,14 +98,14 @@ impl RotatingAuth {
     }
 
     /// Reads it again from time to time.
-    pub(crate) fn routine(&self) {
+    pub(crate) fn refresh_if_due(&self) {
         let mut state = lock(&self.state);
         if state.reading.take_due() {
             self.refresh(&mut state);
         }
     }
 
-    fn refresh(&self, state: &mut Renewal) {
+    fn refresh(&self, state: &mut AuthState) {
         let before = self.secret.last();
         if self.secret.get().expose_secret() == before.expose_secret() {
             return;

@@ -107,8 +107,10 @@ impl AwsSigner {
         credentials: &Credentials,
         is_signed: impl Fn(&HeaderName) -> bool,
     ) -> Option<()> {
-        let at = Timestamp::try_from(now).ok()?;
-        let at = at.strftime("%Y%m%dT%H%M%SZ").to_string();
+        let at = Timestamp::try_from(now)
+            .ok()?
+            .strftime("%Y%m%dT%H%M%SZ")
+            .to_string();
         let day = at.get(..8)?;
         let host = host_header(request.uri());
         let headers = request.headers_mut();
@@ -139,14 +141,15 @@ impl AwsSigner {
         let digest = hex::encode(digest::digest(&digest::SHA256, canonical.as_bytes()));
         let text = format!("{ALGORITHM}\n{at}\n{scope}\n{digest}");
         let first = format!("AWS4{}", credentials.secret.expose_secret()).into_bytes();
-        let key = [day, region, service, "aws4_request"];
-        let key = key.into_iter().fold(first, |key, part| tag(&key, part));
+        let key = [day, region, service, "aws4_request"]
+            .into_iter()
+            .fold(first, |key, part| tag(&key, part));
         let signature = hex::encode(tag(&key, &text));
         let id = &credentials.id;
-        let value = format!(
+        let authorization = format!(
             "{ALGORITHM} Credential={id}/{scope}, SignedHeaders={names}, Signature={signature}"
         );
-        let mut value = HeaderValue::try_from(value).ok()?;
+        let mut value = HeaderValue::try_from(authorization).ok()?;
         value.set_sensitive(true);
         request.headers_mut().insert(AUTHORIZATION, value);
         Some(())
@@ -211,16 +214,18 @@ fn canonical_query(query: &str) -> String {
             .to_string()
             .replace('/', "%2F")
     };
-    let pairs = query.split('&').filter(|pair| !pair.is_empty());
-    let pairs = pairs.map(|pair| pair.split_once('=').unwrap_or((pair, "")));
-    let mut pairs: Vec<_> = pairs
+    let mut pairs: Vec<_> = query
+        .split('&')
+        .filter(|pair| !pair.is_empty())
+        .map(|pair| pair.split_once('=').unwrap_or((pair, "")))
         .map(|(name, value)| (encoded(name), encoded(value)))
         .collect();
     pairs.sort_unstable();
-    let pairs = pairs
-        .into_iter()
-        .map(|(name, value)| format!("{name}={value}"));
-    pairs.collect::<Vec<_>>().join("&")
+    let written: Vec<_> = pairs
+        .iter()
+        .map(|(name, value)| format!("{name}={value}"))
+        .collect();
+    written.join("&")
 }
 
 fn tag(key: &[u8], text: &str) -> Vec<u8> {

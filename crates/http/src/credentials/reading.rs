@@ -16,13 +16,13 @@ const ROUTINE: Duration = Duration::from_secs(30);
 
 /// When they were read.
 #[derive(Debug)]
-pub(super) struct Reading {
+pub(super) struct RereadTimes {
     last: Instant,
     /// The last time because of an answer.
     asked: Option<Instant>,
 }
 
-impl Reading {
+impl RereadTimes {
     /// The files of secrets were read just now.
     pub(super) fn new() -> Self {
         Self {
@@ -59,7 +59,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn they_are_read_when_they_are_refused_and_from_time_to_time() {
         let pass = tokio::time::advance;
-        let mut reading = Reading::new();
+        let mut reading = RereadTimes::new();
         assert!(!reading.take_due());
         assert!(!reading.take_refusal(StatusCode::BAD_REQUEST));
         assert!(

@@ -12,7 +12,7 @@ use std::sync::Mutex;
 use http::StatusCode;
 use secrecy::{ExposeSecret as _, SecretString};
 
-use super::reading::Reading;
+use super::reading::RereadTimes;
 use sluiced_ports::connect::Secret;
 use sluiced_ports::dial::Misconfigured;
 use sluiced_ports::lock;
@@ -21,13 +21,13 @@ use sluiced_template::SecretValues;
 /// The secrets that the templates of one route name.
 pub(crate) struct NamedSecrets {
     secrets: BTreeMap<String, Secret>,
-    state: Mutex<State>,
+    state: Mutex<SecretsState>,
 }
 
-struct State {
+struct SecretsState {
     values: SecretValues,
     edition: Edition,
-    reading: Reading,
+    reading: RereadTimes,
 }
 
 /// Which values a request was made with.
@@ -56,10 +56,10 @@ impl NamedSecrets {
             return Ok(None);
         }
         let last = secrets.iter().map(|(name, secret)| (name, secret.last()));
-        let state = State {
+        let state = SecretsState {
             values: values(last),
             edition: Edition(0),
-            reading: Reading::new(),
+            reading: RereadTimes::new(),
         };
         Ok(Some(Self {
             secrets,
@@ -87,7 +87,7 @@ impl NamedSecrets {
     }
 
     /// Reads them again if this answer refuses the credentials.
-    pub(crate) fn answered(&self, status: StatusCode) {
+    pub(crate) fn note_answer(&self, status: StatusCode) {
         let mut state = lock(&self.state);
         if state.reading.take_refusal(status) {
             self.refresh(&mut state);
@@ -95,10 +95,12 @@ impl NamedSecrets {
     }
 
     /// Reads them again. All of the new ones count, or none does.
-    fn refresh(&self, state: &mut State) {
-        let pairs = self.secrets.iter();
-        let pairs = pairs.map(|(name, secret)| (name, secret.last(), secret.get()));
-        let pairs: Vec<_> = pairs.collect();
+    fn refresh(&self, state: &mut SecretsState) {
+        let pairs: Vec<_> = self
+            .secrets
+            .iter()
+            .map(|(name, secret)| (name, secret.last(), secret.get()))
+            .collect();
         let is_new = |(_, before, now): &(&String, SecretString, SecretString)| {
             before.expose_secret() != now.expose_secret()
         };

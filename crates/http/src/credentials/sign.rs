@@ -23,7 +23,7 @@ use tokio::task::spawn_blocking;
 
 use super::auth::compile;
 use super::aws::{AwsSigner, Credentials};
-use super::tokens::Given;
+use super::tokens::CallToken;
 use crate::request::{header_name, header_value};
 use sluiced_ports::connect::Secret;
 use sluiced_ports::dial::Misconfigured;
@@ -111,7 +111,7 @@ impl AnySigning {
 }
 
 /// The signature that a request has.
-pub(crate) struct Signed {
+pub(crate) struct RequestSignature {
     at: SystemTime,
     /// With which secret.
     edition: u64,
@@ -125,7 +125,7 @@ const QUICK: usize = 64 * 1024;
 /// Webhooks, AWS Signature Version 4).
 const FRESH: Duration = Duration::from_secs(60);
 
-impl Signed {
+impl RequestSignature {
     /// The signature was made then, with the secret of this edition.
     pub(crate) const fn new(at: SystemTime, edition: u64, signing: AnySigning) -> Self {
         Self {
@@ -143,7 +143,7 @@ impl Signed {
         self,
         mut request: Request<Bytes>,
         edition: u64,
-        given: Option<&Given>,
+        given: Option<&CallToken>,
     ) -> Result<Request<Bytes>, NotSent> {
         let now = SystemTime::now();
         if request.body().len() > QUICK {
@@ -154,7 +154,7 @@ impl Signed {
             };
         }
         // Without credentials at hand it was not signed when it was prepared.
-        let given = given.and_then(Given::credentials);
+        let given = given.and_then(CallToken::credentials);
         let signed = self.signing.sign(&mut request, now, given);
         signed.map_err(|_why| NotSent::NotReady)?;
         Ok(request)
@@ -164,10 +164,10 @@ impl Signed {
     async fn aside(
         self,
         mut request: Request<Bytes>,
-        given: Option<Given>,
+        given: Option<CallToken>,
     ) -> Result<Request<Bytes>, NotSent> {
         let signing = spawn_blocking(move || {
-            let given = given.as_ref().and_then(Given::credentials);
+            let given = given.as_ref().and_then(CallToken::credentials);
             let signed = self.signing.sign(&mut request, SystemTime::now(), given);
             signed.map(|()| request)
         });
@@ -306,10 +306,10 @@ impl Signing {
         let signed = signer.templates.render(&signer.signed, &context)?;
         let key = Arc::clone(&lock(&signer.key));
         let tag = hmac::sign(&key, signed.as_bytes());
-        let context = context.with_signature(tag.as_ref());
+        let signed_context = context.with_signature(tag.as_ref());
         let mut made = Vec::with_capacity(signer.headers.len());
         for header in &signer.headers {
-            let text = signer.templates.render(&header.template, &context)?;
+            let text = signer.templates.render(&header.template, &signed_context)?;
             let mut value = header_value(&header.name, text)?;
             value.set_sensitive(header.is_sensitive);
             made.push((header.name.clone(), value));

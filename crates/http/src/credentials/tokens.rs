@@ -37,8 +37,8 @@ use tracing::{info, warn};
 
 use self::client::TokenClient;
 use self::source::{Source, Words};
-pub(crate) use self::state::Given;
-use self::state::{State, Token};
+pub(crate) use self::state::CallToken;
+use self::state::{Token, TokenState};
 use super::aws::Credentials as AwsCredentials;
 use crate::connections::connect::network;
 use crate::connections::egress::Proxy;
@@ -57,10 +57,10 @@ pub(crate) struct Tokens {
     client: TokenClient,
     source: Source,
     secret: Secret,
-    state: Mutex<State>,
+    state: Mutex<TokenState>,
     /// Told of each change of the state.
     changes: watch::Sender<()>,
-    /// Ends the rest of the task that fetches.
+    /// Wakes the task that fetches.
     wake: Arc<Notify>,
     /// Where that task runs: calls have runtimes that end before others. `None`: where it is started.
     runtime: Option<Handle>,
@@ -73,7 +73,7 @@ pub(crate) struct Permitted(AtomicBool);
 
 /// What makes two clients the same.
 #[derive(Clone, PartialEq, Eq, Hash)]
-struct Identity {
+struct ClientIdentity {
     source: Source,
     /// The secret itself, as a digest, and its file.
     secret: [u8; 32],
@@ -83,21 +83,21 @@ struct Identity {
 }
 
 /// What a server gave, and how long it lasts from when it was asked for; `None`: the server does not say it.
-struct Lasting {
-    gives: Gives,
+struct IssuedToken {
+    gives: TokenValue,
     life: Option<Duration>,
 }
 
 /// What a call gets.
 #[derive(Clone)]
-enum Gives {
+enum TokenValue {
     /// The header `Authorization`.
     Header(HeaderValue),
     /// The credentials of its signature.
     Aws(Arc<AwsCredentials>),
 }
 
-static SHARED: Mutex<Option<HashMap<Identity, Weak<Tokens>>>> = Mutex::new(None);
+static SHARED: Mutex<Option<HashMap<ClientIdentity, Weak<Tokens>>>> = Mutex::new(None);
 
 impl Tokens {
     /// The tokens that calls with this `auth` need, shared with all other routes of this process that have the same
@@ -117,15 +117,15 @@ impl Tokens {
         let text = secret.last();
         source.check(text.expose_secret())?;
         let digest = ring::digest::digest(&ring::digest::SHA256, text.expose_secret().as_bytes());
-        let mut identity = Identity {
+        let mut identity = ClientIdentity {
             way: way_of(&source, http),
             source: source.clone(),
             secret: [0; 32],
             file,
         };
         identity.secret.copy_from_slice(digest.as_ref());
-        let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
-        let shared = shared.get_or_insert_default();
+        let mut guard = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
+        let shared = guard.get_or_insert_default();
         shared.retain(|_, tokens| tokens.strong_count() > 0);
         if let Some(known) = shared.get(&identity).and_then(Weak::upgrade) {
             return Ok(Some(known));
@@ -149,12 +149,12 @@ impl Tokens {
     ///
     /// # Errors
     /// Why there is none, for a person.
-    pub(crate) async fn given(self: &Arc<Self>) -> Result<Given, String> {
+    pub(crate) async fn token(self: &Arc<Self>) -> Result<CallToken, String> {
         self.start();
         let what = self.source.words().what;
         let mut changes = self.changes.subscribe();
         loop {
-            if let Some(found) = lock(&self.state).look(Instant::now()) {
+            if let Some(found) = lock(&self.state).current(Instant::now()) {
                 return found.map_err(|why| format!("no {what}: {why}"));
             }
             if changes.changed().await.is_err() {
@@ -164,13 +164,13 @@ impl Tokens {
     }
 
     /// The token of this moment, if it is there already.
-    pub(crate) fn at_hand(&self) -> Option<Given> {
-        lock(&self.state).look(Instant::now())?.ok()
+    pub(crate) fn at_hand(&self) -> Option<CallToken> {
+        lock(&self.state).current(Instant::now())?.ok()
     }
 
     /// The downstream answered a call with token `number`. Returns whether a refused call may be made again with a new
     /// token.
-    pub(crate) fn answered(
+    pub(crate) fn note_answer(
         &self,
         (status, headers, body): (StatusCode, &HeaderMap, &[u8]),
         number: u64,
@@ -178,7 +178,7 @@ impl Tokens {
     ) -> bool {
         let is_refused = self.source.is_refused(status, headers, body);
         let worked = permitted.0.swap(!is_refused, Ordering::Relaxed);
-        let follows = lock(&self.state).answered(is_refused, worked, number, Instant::now());
+        let follows = lock(&self.state).note_answer(is_refused, worked, number, Instant::now());
         if follows.turns {
             self.wake.notify_one();
         }
@@ -213,13 +213,14 @@ impl Tokens {
     }
 
     async fn fetch(&self) {
-        let asked = timeout(BOUND, self.ask()).await;
-        let asked = asked.unwrap_or_else(|_| Err(format!("no answer within {BOUND:?}")));
-        let asked = asked.map_err(|why| format!("{}: {why}", self.server()));
-        if let Err(why) = &asked {
+        let fetched = timeout(BOUND, self.ask())
+            .await
+            .unwrap_or_else(|_| Err(format!("no answer within {BOUND:?}")))
+            .map_err(|why| format!("{}: {why}", self.server()));
+        if let Err(why) = &fetched {
             warn!(why, "no {} could be fetched", self.source.words().what);
         }
-        lock(&self.state).fetched(asked, Instant::now());
+        lock(&self.state).note_fetch(fetched, Instant::now());
         self.changes.send_replace(());
     }
 
@@ -227,9 +228,9 @@ impl Tokens {
         let since = Instant::now();
         let fraction = rand::rng().random_range(0.0..1.0);
         let secret = self.secret.get();
-        let secret = secret.expose_secret();
-        let lasting = self.source.ask(&self.client, secret).await?;
-        Token::new(lasting, since, Instant::now(), fraction)
+        let secret_text = secret.expose_secret();
+        let issued = self.source.ask(&self.client, secret_text).await?;
+        Token::new(issued, since, Instant::now(), fraction)
     }
 
     /// The host of the token's server, for a person.

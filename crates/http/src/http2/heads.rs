@@ -36,10 +36,10 @@ const HEADERS: u8 = 1;
 
 /// What of a connection's bytes is written, shared with the calls on it.
 #[derive(Clone, Debug)]
-pub(super) struct Heads(Arc<Mutex<Written>>);
+pub(super) struct Heads(Arc<Mutex<HeadsState>>);
 
 #[derive(Debug)]
-struct Written {
+struct HeadsState {
     /// The calls whose heads are not written yet, by their streams. `None`: given up.
     waiting: HashMap<u32, Option<LeaveBy>>,
     /// Some bytes are not in the kernel.
@@ -54,7 +54,7 @@ struct Written {
 
 impl Heads {
     pub(super) fn new() -> Self {
-        Self(Arc::new(Mutex::new(Written {
+        Self(Arc::new(Mutex::new(HeadsState {
             waiting: HashMap::new(),
             is_blocked: false,
             is_shut: false,
@@ -90,7 +90,7 @@ impl Heads {
     }
 
     /// The connection has a turn.
-    pub(super) fn turn(&self) {
+    pub(super) fn begin_turn(&self) {
         lock(&self.0).reads = READS;
     }
 
@@ -134,18 +134,18 @@ pub(super) trait Socket {
 pub(super) struct HeadGate<T> {
     io: T,
     heads: Heads,
-    frames: Frames,
+    frames: FrameCursor,
 }
 
 /// The first of the bytes that the client library wants to write.
-struct MayWrite {
+struct WritableBytes {
     /// How many.
     end: usize,
     /// The call whose head they begin.
     begins: Option<u32>,
 }
 
-impl MayWrite {
+impl WritableBytes {
     const fn up_to(end: usize) -> Self {
         Self { end, begins: None }
     }
@@ -156,7 +156,7 @@ impl<T> HeadGate<T> {
         Self {
             io,
             heads,
-            frames: Frames::new(),
+            frames: FrameCursor::new(),
         }
     }
 }
@@ -167,32 +167,32 @@ impl<T: AsyncWrite + Socket + Unpin> HeadGate<T> {
         &mut self,
         cx: &mut Context<'_>,
         bytes: &[u8],
-    ) -> Poll<io::Result<Option<MayWrite>>> {
+    ) -> Poll<io::Result<Option<WritableBytes>>> {
         if self.heads.are_shut() {
             return Poll::Ready(Ok(None));
         }
         match self.frames.head_in(bytes) {
-            None => Poll::Ready(Ok(Some(MayWrite::up_to(bytes.len())))),
+            None => Poll::Ready(Ok(Some(WritableBytes::up_to(bytes.len())))),
             // It is looked at when it is the next to be written.
-            Some((at, _)) if at > 0 => Poll::Ready(Ok(Some(MayWrite::up_to(at)))),
+            Some((at, _)) if at > 0 => Poll::Ready(Ok(Some(WritableBytes::up_to(at)))),
             Some((_, stream)) => {
                 ready!(Pin::new(&mut self.io).poll_flush(cx))?;
                 ready!(self.io.poll_takes(cx))?;
                 if !self.heads.may_begin(stream) {
                     return Poll::Ready(Ok(None));
                 }
-                let mut next = self.frames;
-                next.pass(&bytes[..HEADER]);
-                let next = next.head_in(&bytes[HEADER..]);
-                let end = next.map_or(bytes.len(), |(at, _)| HEADER + at);
+                let mut behind = self.frames;
+                behind.pass(&bytes[..HEADER]);
+                let next_head = behind.head_in(&bytes[HEADER..]);
+                let end = next_head.map_or(bytes.len(), |(at, _)| HEADER + at);
                 let begins = Some(stream);
-                Poll::Ready(Ok(Some(MayWrite { end, begins })))
+                Poll::Ready(Ok(Some(WritableBytes { end, begins })))
             }
         }
     }
 
     fn poll_pass(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        let Some(MayWrite { end, begins }) = ready!(self.poll_may_write(cx, bytes))? else {
+        let Some(WritableBytes { end, begins }) = ready!(self.poll_may_write(cx, bytes))? else {
             return Poll::Ready(Ok(bytes.len()));
         };
         let written = ready!(Pin::new(&mut self.io).poll_write(cx, &bytes[..end]))?;
@@ -249,7 +249,7 @@ impl<T: AsyncWrite + Socket + Unpin> AsyncWrite for HeadGate<T> {
 
 /// Where the frames begin in what is written.
 #[derive(Clone, Copy, Debug)]
-struct Frames {
+struct FrameCursor {
     /// Until the next header of a frame.
     left: usize,
     /// The header that has begun, as far as it is known.
@@ -257,7 +257,7 @@ struct Frames {
     known: usize,
 }
 
-impl Frames {
+impl FrameCursor {
     const fn new() -> Self {
         Self {
             left: PREFACE,

@@ -4,8 +4,8 @@
 //! tasks, and a call would be late although it was handed over in time.
 //!
 //! So a call takes the connection for a moment, looks at the clock, hands over its request, and lets the connection
-//! write at once ([`Link::begin`]). A task of its own does the rest: it reads, ends the connection with its rest or its
-//! age, and asks a silent peer for a sign of life (PING, RFC 9113, section 6.7).
+//! write at once ([`Link::begin`]). A task of its own does all else: it reads, ends the connection with its idle time
+//! or its age, and asks a silent peer for a sign of life (PING, RFC 9113, section 6.7).
 //!
 //! A connection takes no new call once the peer says GOAWAY, its age is over, or its gate is shut (`heads`): the calls
 //! on it come to their ends, and then it closes.
@@ -55,7 +55,7 @@ pub(super) struct Link {
     /// From then on another one is opened ahead.
     lead_from: Instant,
     best_before: BestBefore,
-    state: Mutex<State>,
+    state: Mutex<LinkState>,
     changed: Notify,
 }
 
@@ -66,11 +66,11 @@ pub(super) struct Wire {
     pub(super) send: Option<SendRequest<Bytes>>,
 }
 
-struct State {
+struct LinkState {
     calls: usize,
     has_carried: bool,
     /// Since when it has no call, and when it ends then.
-    rests: Instant,
+    idle_since: Instant,
     ends: Instant,
     /// The last call began.
     called: Instant,
@@ -81,11 +81,11 @@ struct State {
 }
 
 /// A call on a connection. Dropped, its stream is reset if it has not ended.
-pub(super) struct Stream {
+pub(super) struct CallStream {
     pub(super) answer: ResponseFuture,
     pub(super) number: u32,
     /// The body that is not sent yet.
-    pub(super) rest: SendStream<Bytes>,
+    pub(super) unsent: SendStream<Bytes>,
     pub(super) calling: Calling,
 }
 
@@ -115,17 +115,17 @@ impl Link {
             heads,
             lead_from: now + age / LEAD * (LEAD - 1),
             best_before,
-            state: Mutex::new(State {
+            state: Mutex::new(LinkState {
                 calls: 0,
                 has_carried: false,
-                rests: now,
-                ends: best_before.rest(lifetimes.unused()),
+                idle_since: now,
+                ends: best_before.idle_until(lifetimes.unused_time()),
                 called: now,
                 is_retired: false,
                 is_doubted: false,
                 waker: Waker::noop().clone(),
             }),
-            _open: lifetimes.opened(),
+            _open: lifetimes.count_open(),
             lifetimes,
             changed: Notify::new(),
         })
@@ -175,7 +175,7 @@ impl Link {
         body: &Bytes,
         leave_by: LeaveBy,
         pool: &Arc<Pool>,
-    ) -> Result<Stream, NotBegun> {
+    ) -> Result<CallStream, NotBegun> {
         let waker = lock(&self.state).waker.clone();
         let mut cx = Context::from_waker(&waker);
         let mut wire = lock(&self.wire);
@@ -183,28 +183,30 @@ impl Link {
         let Some(load) = self.load() else {
             return Err(NotBegun::Elsewhere);
         };
-        let send = wire.as_mut().and_then(|wire| wire.send.as_mut());
-        let send = send.filter(|send| load < send.current_max_send_streams());
-        let send = send.ok_or(NotBegun::Elsewhere)?;
+        let send = wire
+            .as_mut()
+            .and_then(|wire| wire.send.as_mut())
+            .filter(|send| load < send.current_max_send_streams())
+            .ok_or(NotBegun::Elsewhere)?;
         if leave_by.has_passed() {
             return Err(NotBegun::Late);
         }
         let is_whole = body.is_empty();
         // The connection was looked at just now: what fails is the request.
         let sent = send.send_request(request.clone(), is_whole);
-        let (answer, mut rest) = sent.map_err(|_| NotBegun::Wrong)?;
+        let (answer, mut unsent) = sent.map_err(|_| NotBegun::Wrong)?;
         let number = answer.stream_id().as_u32();
         self.heads.expect(number, leave_by);
         if !is_whole {
             // If this fails, so does the answer.
-            rest.send_data(body.clone(), true).ok();
+            unsent.send_data(body.clone(), true).ok();
         }
         let calling = Calling::new(self, pool);
         self.turn_now(&mut wire, &mut cx);
-        Ok(Stream {
+        Ok(CallStream {
             answer,
             number,
-            rest,
+            unsent,
             calling,
         })
     }
@@ -212,11 +214,10 @@ impl Link {
     /// Polls the connection within the task of a call. tokio lets a task that did much wait (its "coop" budget), and
     /// the socket would seem to take nothing. So this runs without that budget.
     fn turn_now(&self, place: &mut Option<Wire>, cx: &mut Context<'_>) {
-        let turn = poll_fn(|cx| {
+        let mut turn = std::pin::pin!(unconstrained(poll_fn(|cx| {
             self.turn(place, cx);
             Poll::Ready(())
-        });
-        let mut turn = std::pin::pin!(unconstrained(turn));
+        })));
         // It never waits.
         let (Poll::Ready(()) | Poll::Pending) = turn.as_mut().poll(cx);
     }
@@ -224,7 +225,7 @@ impl Link {
     /// Reads and writes what can be, and sees whether it takes calls.
     fn turn(&self, place: &mut Option<Wire>, cx: &mut Context<'_>) {
         let Some(wire) = place else { return };
-        self.heads.turn();
+        self.heads.begin_turn();
         let is_over = Pin::new(&mut wire.connection).poll(cx).is_ready();
         // An error is the peer's GOAWAY, or the end of all numbers.
         let send = wire.send.as_mut();
@@ -244,7 +245,7 @@ impl Link {
         if !state.is_retired {
             state.is_retired = true;
             if state.calls == 0 {
-                self.lifetimes.closed(state.rests, Instant::now());
+                self.lifetimes.note_close(state.idle_since, Instant::now());
             }
             self.changed.notify_one();
         }
@@ -254,14 +255,14 @@ impl Link {
     pub(super) async fn run(self: Arc<Self>, pool: Weak<Pool>, pings: Option<PingPong>) {
         select! {
             () = self.drive() => {}
-            () = self.gone(pings, &pool) => {}
-            () = self.over(&pool) => self.close().await,
+            () = self.until_silent(pings, &pool) => {}
+            () = self.until_over(&pool) => self.close().await,
         }
         // Its calls end with it.
         self.retire();
         lock(&self.wire).take();
         if let Some(pool) = pool.upgrade() {
-            pool.ended(&self);
+            pool.remove(&self);
         }
     }
 
@@ -279,8 +280,8 @@ impl Link {
         .await;
     }
 
-    /// Until its age or its rest is over, or it takes no call any more, and none is on it.
-    async fn over(&self, pool: &Weak<Pool>) {
+    /// Until its age or its idle time is over, or it takes no call any more, and none is on it.
+    async fn until_over(&self, pool: &Weak<Pool>) {
         let mut leads = true;
         loop {
             let now = Instant::now();
@@ -297,13 +298,13 @@ impl Link {
                 leads &= !is_last && self.lead_from > now;
                 lock(&self.state).is_retired |= is_last;
                 if let Some(pool) = pool.upgrade() {
-                    pool.changed();
+                    pool.open_missing();
                 }
             }
-            let rest = (calls == 0).then_some(ends);
+            let idle = (calls == 0).then_some(ends);
             let lead = leads.then_some(self.lead_from);
-            let age = (!is_last).then(|| self.best_before.rest(Duration::MAX));
-            let next = [rest, lead, age].into_iter().flatten().min();
+            let age = (!is_last).then(|| self.best_before.idle_until(Duration::MAX));
+            let next = [idle, lead, age].into_iter().flatten().min();
             select! {
                 () = self.changed.notified() => {}
                 () = sleep_until(next.unwrap_or(now)), if next.is_some() => {}
@@ -312,7 +313,7 @@ impl Link {
     }
 
     /// Until the peer gives no sign of life any more.
-    async fn gone(&self, pings: Option<PingPong>, pool: &Weak<Pool>) {
+    async fn until_silent(&self, pings: Option<PingPong>, pool: &Weak<Pool>) {
         let Some(mut pings) = pings else {
             return std::future::pending().await;
         };
@@ -331,7 +332,7 @@ impl Link {
             if timeout(DOUBT, &mut pong).await.is_err() {
                 lock(&self.state).is_doubted = true;
                 if let Some(pool) = pool.upgrade() {
-                    pool.changed();
+                    pool.open_missing();
                 }
                 if timeout(GONE, &mut pong).await.is_err() {
                     return;
@@ -377,14 +378,14 @@ impl Drop for Calling {
         let mut state = lock(&link.state);
         state.calls -= 1;
         if state.calls == 0 {
-            state.rests = Instant::now();
-            let rest = link.lifetimes.rest(&HeaderMap::new());
-            state.ends = link.best_before.rest(rest);
+            state.idle_since = Instant::now();
+            let longest = link.lifetimes.idle_after(&HeaderMap::new());
+            state.ends = link.best_before.idle_until(longest);
             link.changed.notify_one();
         }
         drop(state);
         if let Some(pool) = self.pool.upgrade() {
-            pool.freed();
+            pool.wake_waiting();
         }
     }
 }

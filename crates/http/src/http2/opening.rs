@@ -66,11 +66,11 @@ impl Opener {
     /// Opens one, within the connect timeout. The error is for a person.
     pub(super) async fn open(&self, to: Uri) -> Result<(Arc<Link>, Option<PingPong>), String> {
         let bound = self.timeout;
-        let opened = timeout(bound, self.opened(to)).await;
+        let opened = timeout(bound, self.open_unbounded(to)).await;
         opened.unwrap_or_else(|_| Err(format!("not open within {bound:?}")))
     }
 
-    async fn opened(&self, to: Uri) -> Result<(Arc<Link>, Option<PingPong>), String> {
+    async fn open_unbounded(&self, to: Uri) -> Result<(Arc<Link>, Option<PingPong>), String> {
         let connected = self.network.clone().call(to).await;
         let stream = connected.map_err(|error| connect_detail(error.as_ref()))?;
         negotiated(&stream)?;

@@ -16,7 +16,7 @@ use http::{Request, Uri};
 use tokio::sync::{oneshot, watch};
 use tokio::time::{Instant, timeout_at};
 
-use super::link::{Link, NotBegun, Stream};
+use super::link::{CallStream, Link, NotBegun};
 use super::opening::Opener;
 use sluiced_core::backoff::{Backoff, Failures};
 use sluiced_core::time::Mono;
@@ -41,12 +41,12 @@ pub(super) struct Pool {
     clock: Clock,
     /// A connection that was not used for so long is not needed.
     idle: Duration,
-    state: Mutex<State>,
+    state: Mutex<PoolState>,
     /// Changes whenever waiting calls must look at the connections again.
     changes: watch::Sender<u64>,
 }
 
-struct State {
+struct PoolState {
     links: Vec<Arc<Link>>,
     opening: usize,
     /// How many to keep.
@@ -62,7 +62,7 @@ struct State {
 }
 
 /// A call that waits for a connection.
-pub(super) struct Waiting<'a> {
+pub(super) struct ConnectionWait<'a> {
     pool: &'a Arc<Pool>,
     changes: watch::Receiver<u64>,
     failed: u64,
@@ -75,7 +75,7 @@ impl Pool {
             opener,
             clock,
             idle,
-            state: Mutex::new(State {
+            state: Mutex::new(PoolState {
                 links: Vec::new(),
                 opening: 0,
                 wanted: 0,
@@ -95,14 +95,7 @@ impl Pool {
         wanted: usize,
         bound: Duration,
     ) -> Result<(), String> {
-        let missing = {
-            let mut state = lock(&self.state);
-            state.wanted = wanted;
-            state.called = Some(self.clock.now());
-            let missing = wanted.saturating_sub(state.fresh() + state.opening);
-            state.opening += missing;
-            missing
-        };
+        let missing = lock(&self.state).want(wanted, self.clock.now());
         let until = Instant::now() + bound;
         let opening: Vec<_> = (0..missing).map(|_| self.open()).collect();
         let all = join_all(
@@ -126,9 +119,9 @@ impl Pool {
     }
 
     /// A message will be called here: opens a connection in the background if there is none.
-    pub(super) fn ahead(self: &Arc<Self>) {
+    pub(super) fn open_ahead(self: &Arc<Self>) {
         lock(&self.state).called = Some(self.clock.now());
-        self.changed();
+        self.open_missing();
     }
 
     /// Begins a call on the connection with the fewest calls.
@@ -137,7 +130,7 @@ impl Pool {
         request: &Request<()>,
         body: &Bytes,
         leave_by: LeaveBy,
-    ) -> Result<Stream, NotBegun> {
+    ) -> Result<CallStream, NotBegun> {
         let links = {
             let mut state = lock(&self.state);
             state.called = Some(self.clock.now());
@@ -153,17 +146,17 @@ impl Pool {
         if begun.is_ok() {
             lock(&self.state).wasted.succeeded();
         }
-        self.changed();
+        self.open_missing();
         begun
     }
 
     /// A call that found no connection waits for one.
-    pub(super) fn wait(self: &Arc<Self>) -> Waiting<'_> {
+    pub(super) fn wait(self: &Arc<Self>) -> ConnectionWait<'_> {
         // Before the call looks again.
         let changes = self.changes.subscribe();
         let mut state = lock(&self.state);
         state.waiting += 1;
-        Waiting {
+        ConnectionWait {
             pool: self,
             changes,
             failed: state.failed.0,
@@ -171,18 +164,18 @@ impl Pool {
     }
 
     /// A connection changed: opens others ahead, if now too few take calls.
-    pub(super) fn changed(self: &Arc<Self>) {
-        let missing = lock(&self.state).ahead(self.clock.now(), self.idle);
+    pub(super) fn open_missing(self: &Arc<Self>) {
+        let missing = lock(&self.state).missing_ahead(self.clock.now(), self.idle);
         (0..missing).for_each(|_| drop(self.open()));
     }
 
     /// A call has ended.
-    pub(super) fn freed(&self) {
+    pub(super) fn wake_waiting(&self) {
         self.changes.send_modify(|count| *count += 1);
     }
 
     /// A connection has ended.
-    pub(super) fn ended(self: &Arc<Self>, link: &Arc<Link>) {
+    pub(super) fn remove(self: &Arc<Self>, link: &Arc<Link>) {
         {
             let mut state = lock(&self.state);
             state.links.retain(|known| !Arc::ptr_eq(known, link));
@@ -190,8 +183,8 @@ impl Pool {
                 state.wasted.failed(self.clock.now(), rand::random());
             }
         }
-        self.changed();
-        self.freed();
+        self.open_missing();
+        self.wake_waiting();
     }
 
     /// Opens one in the background, which was counted already, and tells when it is there. Must be called inside a
@@ -203,7 +196,7 @@ impl Pool {
         tokio::spawn(async move {
             let opened = opener.open(origin).await;
             let Some(strong) = pool.upgrade() else { return };
-            strong.opened(opened.as_ref().map(|(link, _)| link));
+            strong.note_opened(opened.as_ref().map(|(link, _)| link));
             drop(strong);
             // No call waits where it was opened ahead.
             drop(tell.send(opened.as_ref().map(drop).map_err(Clone::clone)));
@@ -214,7 +207,7 @@ impl Pool {
         told
     }
 
-    fn opened(&self, opened: Result<&Arc<Link>, &String>) {
+    fn note_opened(&self, opened: Result<&Arc<Link>, &String>) {
         {
             let mut state = lock(&self.state);
             state.opening = state.opening.saturating_sub(1);
@@ -229,15 +222,16 @@ impl Pool {
                 }
             }
         }
-        self.freed();
+        self.wake_waiting();
     }
 }
 
-impl State {
+impl PoolState {
     /// The connections that take calls, as far as is known, the one with the fewest calls first.
     fn by_load(&self) -> Vec<Arc<Link>> {
-        let loads = self.links.iter();
-        let mut loads: Vec<_> = loads
+        let mut loads: Vec<_> = self
+            .links
+            .iter()
             .filter_map(|link| Some((link.load()?, link)))
             .collect();
         loads.sort_by_key(|(load, _)| *load);
@@ -247,12 +241,21 @@ impl State {
             .collect()
     }
 
+    /// Keeps so many from now on. Returns how many to open, and counts them as under way.
+    fn want(&mut self, wanted: usize, now: Mono) -> usize {
+        self.wanted = wanted;
+        self.called = Some(now);
+        let missing = wanted.saturating_sub(self.fresh() + self.opening);
+        self.opening += missing;
+        missing
+    }
+
     fn fresh(&self) -> usize {
         self.links.iter().filter(|link| link.is_fresh()).count()
     }
 
     /// How many to open, so that as many as are wanted take calls; counts them as under way.
-    fn ahead(&mut self, now: Mono, idle: Duration) -> usize {
+    fn missing_ahead(&mut self, now: Mono, idle: Duration) -> usize {
         let is_wanted = self.called.is_some_and(|called| now.since(called) <= idle);
         let waits = self.wasted.retry_at().max(self.refused.retry_at()) > now;
         let there = self.fresh() + self.opening;
@@ -263,7 +266,7 @@ impl State {
     }
 
     /// How many to open for the calls that wait; counts them as under way.
-    fn behind(&mut self, now: Mono) -> usize {
+    fn missing_for_waiting(&mut self, now: Mono) -> usize {
         if self.wasted.retry_at() > now {
             return 0;
         }
@@ -286,9 +289,9 @@ impl State {
     }
 }
 
-impl Waiting<'_> {
+impl ConnectionWait<'_> {
     /// Until it may be worth another look. The error: no connection could be opened meanwhile, and there is none.
-    pub(super) async fn changed(&mut self) -> Result<(), String> {
+    pub(super) async fn wait(&mut self) -> Result<(), String> {
         let pool = self.pool;
         let missing = {
             let mut state = lock(&pool.state);
@@ -298,7 +301,7 @@ impl Waiting<'_> {
             {
                 return Err(why.clone());
             }
-            state.behind(pool.clock.now())
+            state.missing_for_waiting(pool.clock.now())
         };
         (0..missing).for_each(|_| drop(pool.open()));
         // The pool is there, so its changes go on.
@@ -307,7 +310,7 @@ impl Waiting<'_> {
     }
 }
 
-impl Drop for Waiting<'_> {
+impl Drop for ConnectionWait<'_> {
     fn drop(&mut self) {
         lock(&self.pool.state).waiting -= 1;
     }

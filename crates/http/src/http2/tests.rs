@@ -1,11 +1,11 @@
 use super::*;
 
-fn written(url: &str, host: Option<&str>, body: &'static str) -> Option<Written> {
+fn written(url: &str, host: Option<&str>, body: &'static str) -> Option<Http2Request> {
     let mut request = Request::post(url);
     if let Some(host) = host {
         request = request.header(HOST, host);
     }
-    Written::of(request.body(Bytes::from_static(body.as_bytes())).unwrap())
+    Http2Request::of(request.body(Bytes::from_static(body.as_bytes())).unwrap())
 }
 
 #[test]
@@ -42,6 +42,6 @@ fn what_the_downstream_did_not_look_at_is_refused_and_the_rest_is_unsure() {
         let NoAnswer::Silent(Silence::Connection, failure) = unheard(&error) else {
             panic!("{error}");
         };
-        assert_eq!(failure, Failure::unsure(detail));
+        assert_eq!(failure, CallFailure::unsure(detail));
     }
 }

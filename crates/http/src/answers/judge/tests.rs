@@ -37,19 +37,19 @@ fn judge_with(
 }
 
 /// An answer with no more than a status.
-fn plain<'a>(status: u16) -> Reply<'a> {
-    Reply {
+fn plain<'a>(status: u16) -> HttpReply<'a> {
+    HttpReply {
         status,
         headers: &|_| None,
         body: b"",
         lacks: false,
         may_repeat: false,
-        read: Read::default(),
+        found: TemplateFindings::default(),
     }
 }
 
-fn outcome(judge: &HttpJudge, reply: Reply<'_>) -> Option<Outcome> {
-    let judged = judge.reply(reply, SystemTime::UNIX_EPOCH);
+fn outcome(judge: &HttpJudge, reply: HttpReply<'_>) -> Option<Outcome> {
+    let judged = judge.judge_reply(reply, SystemTime::UNIX_EPOCH);
     judged.map(|judged| judged.outcome)
 }
 
@@ -59,7 +59,7 @@ fn status(judge: &HttpJudge, status: u16) -> Outcome {
 
 /// An answer that asks to come back after four seconds.
 fn asking(judge: &HttpJudge, status: u16) -> Outcome {
-    let reply = Reply {
+    let reply = HttpReply {
         headers: &|name| (name == "retry-after").then_some("4"),
         ..plain(status)
     };
@@ -72,12 +72,12 @@ fn throttled_for(text: &str, date: Option<&str>, now: SystemTime) -> Duration {
         "date" => date,
         _ => None,
     };
-    let reply = Reply {
+    let reply = HttpReply {
         headers: &headers,
         ..plain(429)
     };
     match default_judge()
-        .reply(reply, now)
+        .judge_reply(reply, now)
         .map(|judged| judged.outcome)
     {
         Some(Outcome::Throttled { wait }) => wait,
@@ -124,8 +124,8 @@ fn defaults_by_status() {
     ] {
         assert_eq!(status(&judge, code), outcome, "{code}");
     }
-    assert_eq!(judge.silence(Silence::Timeout), Outcome::TRANSIENT);
-    assert_eq!(judge.silence(Silence::Connection), Outcome::TRANSIENT);
+    assert_eq!(judge.judge_silence(Silence::Timeout), Outcome::TRANSIENT);
+    assert_eq!(judge.judge_silence(Silence::Connection), Outcome::TRANSIENT);
 }
 
 #[test]
@@ -159,7 +159,7 @@ fn an_answer_that_says_when_to_come_back_is_no_refusal_of_the_message() {
 #[test]
 fn a_conflict_of_a_repeat_is_no_refusal() {
     let judge = default_judge();
-    let repeat = |status| Reply {
+    let repeat = |status| HttpReply {
         may_repeat: true,
         ..plain(status)
     };
@@ -181,7 +181,7 @@ fn a_forbidden_call_with_a_spent_quota_is_throttled() {
             "date" => Some("Thu, 26 Nov 2026 15:56:23 GMT"),
             _ => None,
         };
-        let reply = Reply {
+        let reply = HttpReply {
             headers: &headers,
             ..plain(403)
         };
@@ -197,12 +197,12 @@ fn where_a_wait_is_cut_it_says_from_what() {
     let judge = default_judge();
     let judged = |status, text: &'static str| {
         let headers = move |name: &str| (name == "retry-after").then_some(text);
-        let reply = Reply {
+        let reply = HttpReply {
             headers: &headers,
             ..plain(status)
         };
         judge
-            .reply(reply, SystemTime::UNIX_EPOCH)
+            .judge_reply(reply, SystemTime::UNIX_EPOCH)
             .expect("nothing is missing")
     };
     assert_eq!(judged(429, "3600").cut_from, None);
@@ -235,9 +235,9 @@ fn a_template_goes_before_texts_and_statuses() {
     };
     let judge = HttpJudge::new(lists, DEFAULT_WAIT, MAX_WAIT).unwrap();
     let found = |status, body: &'static str, found| {
-        let reply = Reply {
+        let reply = HttpReply {
             body: body.as_bytes(),
-            read: Read {
+            found: TemplateFindings {
                 outcome: found,
                 wait: Some("7"),
             },
@@ -264,16 +264,16 @@ fn a_template_goes_before_texts_and_statuses() {
 #[test]
 fn an_answer_that_lacks_something_is_not_accepted() {
     let judge = default_judge();
-    let lacking = |status, found| {
-        let read = Read {
-            outcome: found,
+    let lacking = |status, said| {
+        let found = TemplateFindings {
+            outcome: said,
             wait: None,
         };
         outcome(
             &judge,
-            Reply {
+            HttpReply {
                 lacks: true,
-                read,
+                found,
                 ..plain(status)
             },
         )
@@ -284,7 +284,7 @@ fn an_answer_that_lacks_something_is_not_accepted() {
     let permanent = Found::Meaning(Meaning::Permanent);
     assert_eq!(lacking(200, permanent), Some(Outcome::Permanent));
     assert_eq!(lacking(429, Found::Nothing), Some(THROTTLED));
-    assert_eq!(judge.silence(Silence::Unreadable), Outcome::TRANSIENT);
+    assert_eq!(judge.judge_silence(Silence::Unreadable), Outcome::TRANSIENT);
 }
 
 #[test]
@@ -295,8 +295,8 @@ fn a_code_beats_a_class_and_a_class_beats_the_default() {
     assert_eq!(status(&judge, 404), Outcome::TRANSIENT);
     assert_eq!(status(&judge, 429), Outcome::TRANSIENT);
     assert_eq!(status(&judge, 503), Outcome::Permanent);
-    assert_eq!(judge.silence(Silence::Timeout), THROTTLED);
-    assert_eq!(judge.silence(Silence::Connection), Outcome::TRANSIENT);
+    assert_eq!(judge.judge_silence(Silence::Timeout), THROTTLED);
+    assert_eq!(judge.judge_silence(Silence::Connection), Outcome::TRANSIENT);
 }
 
 #[test]
@@ -448,7 +448,7 @@ fn a_text_in_the_body_beats_the_status() {
     let judge = HttpJudge::new(lists, DEFAULT_WAIT, MAX_WAIT).unwrap();
     assert!(judge.reads() && !default_judge().reads());
     let says = |status, body: &'static str| {
-        let reply = Reply {
+        let reply = HttpReply {
             body: body.as_bytes(),
             ..plain(status)
         };

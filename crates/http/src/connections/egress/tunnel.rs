@@ -4,7 +4,7 @@
 //! proxy's answer. Bytes that are read beyond the answer would be lost, and both ends would wait for each other.
 //!
 //! So bytes are looked at in the socket before they are taken from it. As long as the answer is not complete, all of
-//! them belong to it; then only the rest of the answer is taken.
+//! them belong to it; then only what is left of the answer is taken.
 
 use std::io;
 
@@ -48,36 +48,38 @@ pub(super) async fn open(proxy: &mut TcpStream, request: &[u8]) -> Result<(), Tu
         if seen == taken {
             return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());
         }
-        let answer = parsed(&head[..seen])?;
+        let answer = parse(&head[..seen])?;
         let end = answer.map_or(seen, |answer| answer.length);
         proxy.read_exact(&mut head[taken..end]).await?;
         taken = end;
         if let Some(answer) = answer {
-            return judged(answer.status);
+            return judge(answer.status);
         }
     }
 }
 
 #[derive(Clone, Copy)]
-struct Answer {
+struct ProxyAnswer {
     status: StatusCode,
     /// Bytes up to its end.
     length: usize,
 }
 
 /// `None`: its end has not arrived.
-fn parsed(bytes: &[u8]) -> Result<Option<Answer>, TunnelError> {
+fn parse(bytes: &[u8]) -> Result<Option<ProxyAnswer>, TunnelError> {
     let mut headers = [EMPTY_HEADER; MAX_HEADERS];
     let mut answer = Response::new(&mut headers);
     let Status::Complete(length) = answer.parse(bytes).map_err(|_| TunnelError::Strange)? else {
         return Ok(None);
     };
-    let status = answer.code.and_then(|code| StatusCode::from_u16(code).ok());
-    let status = status.ok_or(TunnelError::Strange)?;
-    Ok(Some(Answer { status, length }))
+    let status = answer
+        .code
+        .and_then(|code| StatusCode::from_u16(code).ok())
+        .ok_or(TunnelError::Strange)?;
+    Ok(Some(ProxyAnswer { status, length }))
 }
 
-const fn judged(status: StatusCode) -> Result<(), TunnelError> {
+const fn judge(status: StatusCode) -> Result<(), TunnelError> {
     Err(match status.as_u16() {
         200..=299 => return Ok(()),
         401 | 407 => TunnelError::Unauthorized(status),

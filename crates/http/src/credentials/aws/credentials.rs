@@ -61,10 +61,7 @@ impl Credentials {
             }
         }
         let wrong = |why: &str| Misconfigured::new("auth.credentials_file", why);
-        let value = |name: &str| {
-            let value = values.get(name).filter(|value| !value.is_empty());
-            value.copied()
-        };
+        let value = |name: &str| values.get(name).copied().filter(|value| !value.is_empty());
         let needed = |name: &str| {
             let missing = || {
                 wrong(&format!(
@@ -90,8 +87,9 @@ impl Credentials {
         };
         let id = needed(AwsVariables::ACCESS_KEY_ID)?.expose_secret();
         let secret = needed(AwsVariables::SECRET_ACCESS_KEY)?.clone();
-        let token = variables.get(AwsVariables::SESSION_TOKEN);
-        let token = token.map(|token| token.expose_secret());
+        let token = variables
+            .get(AwsVariables::SESSION_TOKEN)
+            .map(|token| token.expose_secret());
         Self::new(id, secret, token).map_err(|why| wrong(why.to_string()))
     }
 }

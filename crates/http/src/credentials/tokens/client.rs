@@ -19,7 +19,7 @@ impl TokenClient {
     pub(super) fn new(network: HttpsConnector<Egress>) -> Self {
         let client = Client::builder(TokioExecutor::new())
             .pool_timer(TokioTimer::new())
-            // One request in minutes is not worth a connection that rests.
+            // One request in minutes is not worth an idle connection.
             .pool_max_idle_per_host(0)
             .build(network);
         Self(client)
@@ -33,11 +33,16 @@ impl TokenClient {
         &self,
         request: Request<Full<Bytes>>,
     ) -> Result<Response<Bytes>, String> {
-        let answer = self.0.request(request).await;
-        let answer = answer.map_err(|error| connect_detail(&error))?;
-        let (head, body) = answer.into_parts();
-        let body = Limited::new(body, MAX_ANSWER).collect().await;
-        let body = body.map_err(|error| format!("its answer broke off: {error}"))?;
+        let answer = self
+            .0
+            .request(request)
+            .await
+            .map_err(|error| connect_detail(&error))?;
+        let (head, incoming) = answer.into_parts();
+        let body = Limited::new(incoming, MAX_ANSWER)
+            .collect()
+            .await
+            .map_err(|error| format!("its answer broke off: {error}"))?;
         Ok(Response::from_parts(head, body.to_bytes()))
     }
 }
@@ -46,7 +51,9 @@ impl TokenClient {
 pub(super) fn shown<'a>(parts: impl Iterator<Item = &'a str>) -> String {
     const SHOWN: usize = 120;
     let text = parts.collect::<Vec<_>>().join(" ");
-    let plain = text.trim().chars();
-    let plain = plain.map(|c| if c.is_control() { ' ' } else { c });
-    plain.take(SHOWN).collect()
+    text.trim()
+        .chars()
+        .map(|c| if c.is_control() { ' ' } else { c })
+        .take(SHOWN)
+        .collect()
 }

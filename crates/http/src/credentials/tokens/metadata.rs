@@ -24,7 +24,7 @@ use serde::Deserialize;
 use url::{Host, Url};
 
 use super::client::{TokenClient, shown};
-use super::{Gives, Lasting};
+use super::{IssuedToken, TokenValue};
 use crate::credentials::aws::Credentials;
 use sluiced_ports::dial::Misconfigured;
 use sluiced_settings::types::{AwsCredentials, AwsSigv4, AwsVariables};
@@ -52,7 +52,7 @@ pub(super) enum Metadata {
 /// The answer of either kind of metadata; an error may have its names in small letters.
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
-struct Answer {
+struct MetadataAnswer {
     #[serde(alias = "code")]
     code: Option<String>,
     #[serde(alias = "message")]
@@ -72,8 +72,8 @@ impl Metadata {
         Ok(match aws.credentials {
             AwsCredentials::File | AwsCredentials::Environment => None,
             AwsCredentials::Container => {
-                let url = container(&aws.variables);
-                let url = url.map_err(|why| Misconfigured::new("auth.credentials", why))?;
+                let url = container(&aws.variables)
+                    .map_err(|why| Misconfigured::new("auth.credentials", why))?;
                 Some(Self::Container { url })
             }
             AwsCredentials::Instance => {
@@ -97,23 +97,22 @@ impl Metadata {
         &self,
         client: &TokenClient,
         authorization: &str,
-    ) -> Result<Lasting, String> {
+    ) -> Result<IssuedToken, String> {
         let body = match self {
             Self::Container { url } => {
-                let token = (!authorization.is_empty()).then_some(authorization);
-                let token = token.map(|token| (AUTHORIZATION, token));
-                asked(client, get(url, token)?, "credentials").await?
+                let token = (!authorization.is_empty()).then_some((AUTHORIZATION, authorization));
+                fetch(client, get(url, token)?, "credentials").await?
             }
             Self::Instance { url } => {
-                let request = Request::put(format!("{url}/latest/api/token"));
-                let request = request.header(SESSION_SECONDS, FOR_A_MINUTE);
-                let session = asked(client, complete(request)?, "a session token").await?;
-                let session = line(&session)?;
-                let names = get(&format!("{url}{ROLES}"), Some((SESSION, session)))?;
-                let names = asked(client, names, "the name of its role").await?;
-                let role = format!("{url}{ROLES}{}", role(&names)?);
-                let request = get(&role, Some((SESSION, session)))?;
-                asked(client, request, "credentials of its role").await?
+                let opening = Request::put(format!("{url}/latest/api/token"))
+                    .header(SESSION_SECONDS, FOR_A_MINUTE);
+                let opened = fetch(client, complete(opening)?, "a session token").await?;
+                let session = line(&opened)?;
+                let roles = get(&format!("{url}{ROLES}"), Some((SESSION, session)))?;
+                let names = fetch(client, roles, "the name of its role").await?;
+                let role_url = format!("{url}{ROLES}{}", role(&names)?);
+                let request = get(&role_url, Some((SESSION, session)))?;
+                fetch(client, request, "credentials of its role").await?
             }
         };
         granted(&body, SystemTime::now())
@@ -168,10 +167,10 @@ fn is_allowed(url: &Url) -> bool {
 fn get(url: &str, token: Option<(HeaderName, &str)>) -> Result<Request<Full<Bytes>>, String> {
     let mut request = Request::get(url);
     if let Some((name, token)) = token {
-        let token = HeaderValue::try_from(token);
-        let mut token = token.map_err(|_| "its token has a control character".to_owned())?;
-        token.set_sensitive(true);
-        request = request.header(name, token);
+        let mut value = HeaderValue::try_from(token)
+            .map_err(|_| "its token has a control character".to_owned())?;
+        value.set_sensitive(true);
+        request = request.header(name, value);
     }
     complete(request)
 }
@@ -182,7 +181,7 @@ fn complete(request: http::request::Builder) -> Result<Request<Full<Bytes>>, Str
 }
 
 /// The body of an answer that gives what was asked for.
-async fn asked(
+async fn fetch(
     client: &TokenClient,
     request: Request<Full<Bytes>>,
     what: &str,
@@ -192,7 +191,7 @@ async fn asked(
     match status.is_success() {
         true => Ok(body),
         false => {
-            let said: Answer = serde_json::from_slice(&body).unwrap_or_default();
+            let said: MetadataAnswer = serde_json::from_slice(&body).unwrap_or_default();
             Err(format!(
                 "asked for {what}, it said {}",
                 said.refusal(&status.to_string())
@@ -203,11 +202,12 @@ async fn asked(
 
 /// A text of one line.
 fn line(body: &[u8]) -> Result<&str, String> {
-    let text = std::str::from_utf8(body)
+    std::str::from_utf8(body)
         .ok()
-        .and_then(|text| text.lines().next());
-    let text = text.map(str::trim).filter(|text| !text.is_empty());
-    text.ok_or_else(|| "its answer is empty, or no text".to_owned())
+        .and_then(|text| text.lines().next())
+        .map(str::trim)
+        .filter(|line| !line.is_empty())
+        .ok_or_else(|| "its answer is empty, or no text".to_owned())
 }
 
 /// The name of the role, which becomes a part of a URL. IAM allows these characters.
@@ -221,8 +221,8 @@ fn role(body: &[u8]) -> Result<&str, String> {
 }
 
 /// The credentials of an answer that came `now`.
-fn granted(body: &[u8], now: SystemTime) -> Result<Lasting, String> {
-    let answer: Answer =
+fn granted(body: &[u8], now: SystemTime) -> Result<IssuedToken, String> {
+    let answer: MetadataAnswer =
         serde_json::from_slice(body).map_err(|_| "its answer has no credentials".to_owned())?;
     // An instance says in an answer of 200 that its role cannot be taken.
     if answer.code.as_deref().is_some_and(|code| code != "Success") {
@@ -233,10 +233,10 @@ fn granted(body: &[u8], now: SystemTime) -> Result<Lasting, String> {
     }
     let life = answer.expiration.as_deref().map(|ends| life(ends, now));
     let (secret, token) = (answer.secret_access_key.into(), answer.token);
-    let credentials = Credentials::new(&answer.access_key_id, secret, token.as_deref());
-    let credentials = credentials.map_err(|why| why.to_string())?;
-    Ok(Lasting {
-        gives: Gives::Aws(Arc::new(credentials)),
+    let credentials = Credentials::new(&answer.access_key_id, secret, token.as_deref())
+        .map_err(|why| why.to_string())?;
+    Ok(IssuedToken {
+        gives: TokenValue::Aws(Arc::new(credentials)),
         life: life.transpose()?,
     })
 }
@@ -252,7 +252,7 @@ fn life(ends: &str, now: SystemTime) -> Result<Duration, String> {
     })
 }
 
-impl Answer {
+impl MetadataAnswer {
     /// What it says instead of giving credentials; `otherwise`, if it does not say anything.
     fn refusal(&self, otherwise: &str) -> String {
         let parts = [self.code.as_deref(), self.message.as_deref()];

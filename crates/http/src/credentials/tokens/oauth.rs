@@ -15,7 +15,7 @@ use url::form_urlencoded::{Serializer, byte_serialize};
 
 use self::grant::{granted, header, refusal};
 use self::key::Claims;
-use super::Lasting;
+use super::IssuedToken;
 use super::client::TokenClient;
 use crate::credentials::auth::basic;
 use sluiced_ports::dial::Misconfigured;
@@ -27,7 +27,7 @@ const JWT_BEARER: &str = "urn:ietf:params:oauth:grant-type:jwt-bearer";
 /// Where tokens come from. The secret is not in it, because it may change. Two routes with the same source and the same
 /// secret share their tokens.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Source {
+pub(super) enum OauthSource {
     Client {
         token_url: String,
         id: String,
@@ -46,14 +46,14 @@ pub(super) enum Source {
 }
 
 /// The next step to a token.
-enum Step {
+enum TokenStep {
     /// The token is asked for.
     Ask(Box<Request<Full<Bytes>>>),
     /// This is one, and so long it lasts.
     Made(String, Duration),
 }
 
-impl From<&Oauth2> for Source {
+impl From<&Oauth2> for OauthSource {
     fn from(client: &Oauth2) -> Self {
         Self::Client {
             token_url: client.token_url.clone(),
@@ -65,7 +65,7 @@ impl From<&Oauth2> for Source {
     }
 }
 
-impl From<&Jwt> for Source {
+impl From<&Jwt> for OauthSource {
     fn from(jwt: &Jwt) -> Self {
         Self::Key {
             token_url: jwt.token_url.clone(),
@@ -77,7 +77,7 @@ impl From<&Jwt> for Source {
     }
 }
 
-impl Source {
+impl OauthSource {
     /// Whether a token can be made or asked for with this secret, as far as it shows.
     ///
     /// # Errors
@@ -106,13 +106,17 @@ impl Source {
     ///
     /// # Errors
     /// Why there is none, for a person. Never a part of the secret.
-    pub(super) async fn ask(&self, client: &TokenClient, secret: &str) -> Result<Lasting, String> {
+    pub(super) async fn ask(
+        &self,
+        client: &TokenClient,
+        secret: &str,
+    ) -> Result<IssuedToken, String> {
         let request = match self.step(secret, SystemTime::now())? {
-            Step::Made(token, life) => {
+            TokenStep::Made(token, life) => {
                 let (gives, life) = (header(&token)?, Some(life));
-                return Ok(Lasting { gives, life });
+                return Ok(IssuedToken { gives, life });
             }
-            Step::Ask(request) => *request,
+            TokenStep::Ask(request) => *request,
         };
         let answer = client.ask(request).await?;
         let (status, body) = (answer.status(), answer.body());
@@ -123,7 +127,7 @@ impl Source {
     }
 
     /// What comes next.
-    fn step(&self, secret: &str, now: SystemTime) -> Result<Step, String> {
+    fn step(&self, secret: &str, now: SystemTime) -> Result<TokenStep, String> {
         match self {
             Self::Client {
                 token_url,
@@ -155,9 +159,9 @@ impl Source {
                     expires: *expires,
                     lifetime: *lifetime,
                 };
-                let (signed, lasts) = key::signed(&claims, secret, now)?;
+                let (signed, lasts) = key::sign_claims(&claims, secret, now)?;
                 let Some(token_url) = token_url else {
-                    return Ok(Step::Made(signed, lasts));
+                    return Ok(TokenStep::Made(signed, lasts));
                 };
                 let mut form = Serializer::new(String::new());
                 form.append_pair("grant_type", JWT_BEARER);
@@ -191,15 +195,19 @@ fn credentials(
 }
 
 /// A POST of a form (RFC 6749, section 4.4.2).
-fn ask(token_url: &str, authorization: Option<HeaderValue>, form: &str) -> Result<Step, String> {
+fn ask(
+    token_url: &str,
+    authorization: Option<HeaderValue>,
+    form: &str,
+) -> Result<TokenStep, String> {
     let mut request = Request::post(token_url)
         .header(CONTENT_TYPE, "application/x-www-form-urlencoded")
         .header(ACCEPT, "application/json");
     if let Some(value) = authorization {
         request = request.header(AUTHORIZATION, value);
     }
-    let request = request.body(Full::new(Bytes::from(form.to_owned())));
     request
-        .map(|request| Step::Ask(Box::new(request)))
+        .body(Full::new(Bytes::from(form.to_owned())))
+        .map(|request| TokenStep::Ask(Box::new(request)))
         .map_err(|_| "token_url is no URL".to_owned())
 }

@@ -4,9 +4,10 @@ use std::path::PathBuf;
 
 use http::{HeaderMap, StatusCode};
 
+use super::IssuedToken;
 use super::client::TokenClient;
 use super::metadata::Metadata;
-use super::{Lasting, oauth};
+use super::oauth::OauthSource;
 use sluiced_ports::dial::Misconfigured;
 use sluiced_settings::types::Auth;
 
@@ -14,7 +15,7 @@ use sluiced_settings::types::Auth;
 /// secret share their tokens.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub(super) enum Source {
-    Oauth(oauth::Source),
+    Oauth(OauthSource),
     Metadata(Metadata),
 }
 
@@ -73,7 +74,11 @@ impl Source {
     ///
     /// # Errors
     /// Why there is none, for a person. Never a part of the secret.
-    pub(super) async fn ask(&self, client: &TokenClient, secret: &str) -> Result<Lasting, String> {
+    pub(super) async fn ask(
+        &self,
+        client: &TokenClient,
+        secret: &str,
+    ) -> Result<IssuedToken, String> {
         match self {
             Self::Oauth(source) => source.ask(client, secret).await,
             Self::Metadata(metadata) => metadata.ask(client, secret).await,

@@ -10,7 +10,7 @@ use std::time::Duration;
 use http::HeaderValue;
 use tokio::time::Instant;
 
-use super::{Gives, Lasting};
+use super::{IssuedToken, TokenValue};
 use crate::credentials::aws::Credentials;
 use sluiced_core::backoff::Backoff;
 
@@ -30,17 +30,17 @@ const NEW: Duration = Duration::from_secs(5);
 const REFUSED: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(300));
 
 #[derive(Default)]
-pub(super) struct State {
+pub(super) struct TokenState {
     token: Option<Token>,
     /// How many there were.
     count: u64,
-    failed: Option<Failed>,
+    failed: Option<FetchFailure>,
     /// So many in a row were refused although they never worked.
     refused: u32,
 }
 
 pub(super) struct Token {
-    gives: Gives,
+    gives: TokenValue,
     number: u64,
     since: Instant,
     /// A call with it was answered, and not refused.
@@ -51,32 +51,32 @@ pub(super) struct Token {
 
 /// A token for one call.
 #[derive(Clone)]
-pub(crate) struct Given {
-    gives: Gives,
-    /// By which [`State::answered`] knows it.
+pub(crate) struct CallToken {
+    gives: TokenValue,
+    /// By which [`TokenState::note_answer`] knows it.
     pub(crate) number: u64,
 }
 
-impl Given {
+impl CallToken {
     /// The header `Authorization`, if it is that.
     pub(crate) const fn header(&self) -> Option<&HeaderValue> {
         match &self.gives {
-            Gives::Header(header) => Some(header),
-            Gives::Aws(_) => None,
+            TokenValue::Header(header) => Some(header),
+            TokenValue::Aws(_) => None,
         }
     }
 
     /// The credentials of the call's signature, if it is that.
     pub(crate) fn credentials(&self) -> Option<&Credentials> {
         match &self.gives {
-            Gives::Header(_) => None,
-            Gives::Aws(credentials) => Some(credentials),
+            TokenValue::Header(_) => None,
+            TokenValue::Aws(credentials) => Some(credentials),
         }
     }
 }
 
 /// There is no new token before a time.
-struct Failed {
+struct FetchFailure {
     why: String,
     times: u32,
     again_at: Instant,
@@ -84,7 +84,7 @@ struct Failed {
 
 /// What follows from an answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Answered {
+pub(super) struct AnswerEffect {
     /// The call was refused, and another one has another token.
     pub(super) is_replaced: bool,
     /// The next token may be due at another time.
@@ -98,7 +98,7 @@ impl Token {
     /// # Errors
     /// Why it cannot be used, for a person.
     pub(super) fn new(
-        Lasting { gives, life }: Lasting,
+        IssuedToken { gives, life }: IssuedToken,
         since: Instant,
         now: Instant,
         fraction: f64,
@@ -129,11 +129,11 @@ impl Token {
     }
 }
 
-impl State {
+impl TokenState {
     /// A token, or why there is none. `None`: it is being fetched.
-    pub(super) fn look(&self, now: Instant) -> Option<Result<Given, String>> {
+    pub(super) fn current(&self, now: Instant) -> Option<Result<CallToken, String>> {
         if let Some(token) = self.token.as_ref().filter(|token| now < token.ends) {
-            return Some(Ok(Given {
+            return Some(Ok(CallToken {
                 gives: token.gives.clone(),
                 number: token.number,
             }));
@@ -152,7 +152,7 @@ impl State {
     }
 
     /// A token was asked for.
-    pub(super) fn fetched(&mut self, asked: Result<Token, String>, now: Instant) {
+    pub(super) fn note_fetch(&mut self, asked: Result<Token, String>, now: Instant) {
         match asked {
             Ok(mut token) => {
                 self.count += 1;
@@ -162,7 +162,7 @@ impl State {
             Err(why) => {
                 let times = self.failed.as_ref().map_or(0, |failed| failed.times) + 1;
                 let again_at = now + AGAIN.ceiling(times);
-                self.failed = Some(Failed {
+                self.failed = Some(FetchFailure {
                     why,
                     times,
                     again_at,
@@ -173,23 +173,23 @@ impl State {
 
     /// The downstream answered a call that had the token of this number. `is_refused`: because of the token it did not
     /// look at the call. `worked`: the last call of this route was not refused so.
-    pub(super) fn answered(
+    pub(super) fn note_answer(
         &mut self,
         is_refused: bool,
         worked: bool,
         number: u64,
         now: Instant,
-    ) -> Answered {
-        let nothing = Answered::default();
+    ) -> AnswerEffect {
+        let nothing = AnswerEffect::default();
         let Some(token) = self.token.as_mut().filter(|token| token.number == number) else {
-            return Answered {
+            return AnswerEffect {
                 is_replaced: is_refused,
                 ..nothing
             };
         };
         if !is_refused {
             token.works = true;
-            return Answered {
+            return AnswerEffect {
                 turns: self.works(),
                 ..nothing
             };
@@ -203,13 +203,13 @@ impl State {
             (self.token, self.failed) = (None, None);
         } else if self.failed.is_none() {
             self.refused += 1;
-            self.failed = Some(Failed {
+            self.failed = Some(FetchFailure {
                 why: "the downstream refuses each one".to_owned(),
                 times: 0,
                 again_at: now + REFUSED.ceiling(self.refused),
             });
         }
-        Answered {
+        AnswerEffect {
             is_replaced,
             turns: true,
         }
@@ -230,8 +230,8 @@ mod tests {
     const OK: bool = false;
     const REFUSES: bool = true;
 
-    fn header() -> Gives {
-        Gives::Header(HeaderValue::from_static("Bearer a"))
+    fn header() -> TokenValue {
+        TokenValue::Header(HeaderValue::from_static("Bearer a"))
     }
 
     fn seconds(seconds: u64) -> Duration {
@@ -250,11 +250,11 @@ mod tests {
     }
 
     /// A token that was fetched then; `answers`: of the calls with it since.
-    fn with(since: Instant, answers: &[bool]) -> State {
-        let mut state = State::default();
-        state.fetched(Ok(token(since)), since);
+    fn with(since: Instant, answers: &[bool]) -> TokenState {
+        let mut state = TokenState::default();
+        state.note_fetch(Ok(token(since)), since);
         for is_refused in answers {
-            state.answered(*is_refused, true, 1, since);
+            state.note_answer(*is_refused, true, 1, since);
         }
         state
     }
@@ -264,7 +264,7 @@ mod tests {
         let since = Instant::now();
         let made = |life: Option<u64>, now| {
             let (gives, life) = (header(), life.map(seconds));
-            Token::new(Lasting { gives, life }, since, now, 0.5)
+            Token::new(IssuedToken { gives, life }, since, now, 0.5)
         };
         for (life, believed) in [
             (Some(3_600), 3_600),
@@ -283,19 +283,22 @@ mod tests {
     fn a_token_that_worked_is_replaced_once_it_is_not_new() {
         let since = Instant::now();
         let mut state = with(since, &[OK]);
-        let alone = state.answered(REFUSES, true, 1, since + seconds(4));
-        assert_eq!(alone, Answered::default(), "it works for others");
-        assert!(state.look(since).is_some());
+        let alone = state.note_answer(REFUSES, true, 1, since + seconds(4));
+        assert_eq!(alone, AnswerEffect::default(), "it works for others");
+        assert!(state.current(since).is_some());
         let now = since + seconds(5);
-        let ended = state.answered(REFUSES, true, 1, now);
+        let ended = state.note_answer(REFUSES, true, 1, now);
         assert!(ended.is_replaced && ended.turns);
-        assert!(state.look(now).is_none(), "calls wait for the next one");
+        assert!(state.current(now).is_none(), "calls wait for the next one");
         assert_eq!(state.due_at(now), now);
         // A call that had it, too.
-        assert!(state.answered(REFUSES, true, 1, now).is_replaced);
-        state.fetched(Ok(token(now)), now);
-        assert!(state.answered(REFUSES, true, 1, now).is_replaced);
-        assert!(matches!(state.look(now), Some(Ok(Given { number: 2, .. }))));
+        assert!(state.note_answer(REFUSES, true, 1, now).is_replaced);
+        state.note_fetch(Ok(token(now)), now);
+        assert!(state.note_answer(REFUSES, true, 1, now).is_replaced);
+        assert!(matches!(
+            state.current(now),
+            Some(Ok(CallToken { number: 2, .. }))
+        ));
     }
 
     /// The token is good for another route.
@@ -304,9 +307,12 @@ mod tests {
         let since = Instant::now();
         let mut state = with(since, &[OK]);
         let now = since + seconds(60);
-        assert_eq!(state.answered(REFUSES, false, 1, now), Answered::default());
-        assert!(state.look(now).is_some());
-        assert!(state.answered(REFUSES, true, 1, now).is_replaced);
+        assert_eq!(
+            state.note_answer(REFUSES, false, 1, now),
+            AnswerEffect::default()
+        );
+        assert!(state.current(now).is_some());
+        assert!(state.note_answer(REFUSES, true, 1, now).is_replaced);
     }
 
     /// A client that may not call: each refusal counts, and tokens are asked for less and less often.
@@ -318,34 +324,36 @@ mod tests {
         for number in 1..=12 {
             // Far apart: each token is old when its answer comes.
             now += seconds(10);
-            assert!(!state.answered(REFUSES, true, number, now).is_replaced);
+            assert!(!state.note_answer(REFUSES, true, number, now).is_replaced);
             waits.push(state.due_at(now) - now);
             now = state.due_at(now);
-            state.fetched(Ok(token(now)), now);
+            state.note_fetch(Ok(token(now)), now);
         }
         assert_eq!(waits[..3], [seconds(1), seconds(2), seconds(4)]);
         assert_eq!(waits[11], seconds(300));
         // One works at last: it is renewed in its own time.
-        assert!(!state.answered(REFUSES, true, 13, now).is_replaced);
-        assert!(state.answered(OK, true, 13, now).turns);
+        assert!(!state.note_answer(REFUSES, true, 13, now).is_replaced);
+        assert!(state.note_answer(OK, true, 13, now).turns);
         assert_eq!(state.due_at(now), now + seconds(2_000));
     }
 
     #[test]
     fn without_a_token_the_reason_is_the_last_one() {
         let now = Instant::now();
-        let mut state = State::default();
-        assert!(state.look(now).is_none());
+        let mut state = TokenState::default();
+        assert!(state.current(now).is_none());
         for wait in [1, 2, 4] {
-            state.fetched(Err("503".to_owned()), now);
+            state.note_fetch(Err("503".to_owned()), now);
             assert_eq!(state.due_at(now), now + seconds(wait));
         }
-        let said = state.look(now).map(|found| found.map(|given| given.number));
+        let said = state
+            .current(now)
+            .map(|found| found.map(|given| given.number));
         assert_eq!(said, Some(Err("503".to_owned())));
         // While the old one lasts, a failure changes nothing for calls.
         let mut state = with(now, &[OK]);
-        state.fetched(Err("503".to_owned()), now);
-        assert!(matches!(state.look(now), Some(Ok(_))));
-        assert!(matches!(state.look(now + seconds(3_600)), Some(Err(_))));
+        state.note_fetch(Err("503".to_owned()), now);
+        assert!(matches!(state.current(now), Some(Ok(_))));
+        assert!(matches!(state.current(now + seconds(3_600)), Some(Err(_))));
     }
 }

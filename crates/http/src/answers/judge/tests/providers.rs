@@ -22,15 +22,15 @@ fn judged(status: u16, headers: Headers, wait: Option<&str>) -> Outcome {
         let found = headers.iter().find(|(header, _)| *header == name);
         found.map(|(_, value)| *value)
     };
-    let reply = Reply {
+    let reply = HttpReply {
         headers: &get,
-        read: Read {
+        found: TemplateFindings {
             outcome: Found::Nothing,
             wait,
         },
         ..plain(status)
     };
-    let judged = default_judge().reply(reply, date(NOW).expect("it is a date"));
+    let judged = default_judge().judge_reply(reply, date(NOW).expect("it is a date"));
     judged.expect("nothing is missing").outcome
 }
 

@@ -22,7 +22,7 @@ const OF_CONTAINER: &str = r#"{
 /// A minute before these credentials end.
 const NOW: &str = "2017-05-17T15:08:54Z";
 
-fn read(json: &str, now: &str) -> Result<Lasting, String> {
+fn read(json: &str, now: &str) -> Result<IssuedToken, String> {
     let now: Timestamp = now.parse().expect("a time");
     granted(json.as_bytes(), now.into())
 }
@@ -32,7 +32,7 @@ fn both_answers_give_credentials_up_to_their_end() {
     for json in [OF_INSTANCE, OF_CONTAINER] {
         let lasting = read(json, NOW).expect("credentials");
         assert_eq!(lasting.life, Some(Duration::from_secs(60)));
-        assert!(matches!(lasting.gives, Gives::Aws(_)));
+        assert!(matches!(lasting.gives, TokenValue::Aws(_)));
     }
     let endless = OF_CONTAINER.replace("\"Expiration\": \"2017-05-17T15:09:54Z\",", "");
     assert_eq!(read(&endless, NOW).expect("credentials").life, None);

@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use crate::credentials::tokens::client::shown;
-use crate::credentials::tokens::{Gives, Lasting};
+use crate::credentials::tokens::{IssuedToken, TokenValue};
 
 /// The answer with a token (RFC 6749, section 5.1).
 #[derive(Deserialize)]
@@ -38,7 +38,7 @@ struct Refused {
 ///
 /// # Errors
 /// Why it has none, for a person.
-pub(super) fn granted(status: StatusCode, body: &[u8]) -> Result<Lasting, String> {
+pub(super) fn granted(status: StatusCode, body: &[u8]) -> Result<IssuedToken, String> {
     let granted: Granted = serde_json::from_slice(body)
         .map_err(|_| format!("its answer ({status}) has no access_token with a token_type"))?;
     // Apigee writes `BearerToken`.
@@ -54,7 +54,7 @@ pub(super) fn granted(status: StatusCode, body: &[u8]) -> Result<Lasting, String
         Some(Seconds::Number(number)) => Some(*number),
         Some(Seconds::Text(text)) => text.trim().parse().ok(),
     };
-    Ok(Lasting {
+    Ok(IssuedToken {
         gives: header(&granted.access_token)?,
         life: seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()),
     })
@@ -64,23 +64,25 @@ pub(super) fn granted(status: StatusCode, body: &[u8]) -> Result<Lasting, String
 ///
 /// # Errors
 /// When it cannot be one.
-pub(super) fn header(token: &str) -> Result<Gives, String> {
+pub(super) fn header(token: &str) -> Result<TokenValue, String> {
     let mut header = HeaderValue::try_from(format!("Bearer {token}"))
         .map_err(|_| "its token has a control character".to_owned())?;
     header.set_sensitive(true);
-    Ok(Gives::Header(header))
+    Ok(TokenValue::Header(header))
 }
 
 /// What a server said instead of a token. The description is the server's own text, and is shown in part.
 pub(super) fn refusal(status: StatusCode, body: &[u8]) -> String {
     let said: Refused = serde_json::from_slice(body).unwrap_or_default();
-    let parts = [said.error, said.error_description].into_iter().flatten();
-    let parts = parts.filter(|part| !part.is_null());
-    let parts = parts.map(|part| {
-        part.as_str()
-            .map_or_else(|| part.to_string(), str::to_owned)
-    });
-    let parts: Vec<_> = parts.collect();
+    let parts: Vec<_> = [said.error, said.error_description]
+        .into_iter()
+        .flatten()
+        .filter(|part| !part.is_null())
+        .map(|part| {
+            part.as_str()
+                .map_or_else(|| part.to_string(), str::to_owned)
+        })
+        .collect();
     let text = shown(parts.iter().map(String::as_str));
     match text.is_empty() {
         true => status.to_string(),
@@ -92,7 +94,7 @@ pub(super) fn refusal(status: StatusCode, body: &[u8]) -> String {
 mod tests {
     use super::*;
 
-    fn read(json: &str) -> Result<Lasting, String> {
+    fn read(json: &str) -> Result<IssuedToken, String> {
         granted(StatusCode::OK, json.as_bytes())
     }
 
@@ -111,7 +113,7 @@ mod tests {
             );
             let token = read(&json).expect(expires);
             assert_eq!(token.life.map(|life| life.as_secs()), life, "{expires}");
-            let Gives::Header(header) = token.gives else {
+            let TokenValue::Header(header) = token.gives else {
                 panic!("a token is a header");
             };
             assert_eq!(header, "Bearer a");

@@ -41,7 +41,7 @@ struct ServiceAccount {
     client_email: Option<String>,
 }
 
-enum Key {
+enum SigningKey {
     Rsa(Box<RsaKeyPair>),
     P256(Box<EcdsaKeyPair>),
 }
@@ -51,24 +51,27 @@ enum Key {
 /// # Errors
 /// Why not, and what would be right. Never a part of it.
 pub(super) fn check(file: &str) -> Result<(), String> {
-    opened(file).map(drop)
+    open(file).map(drop)
 }
 
 /// The token, and how long it lasts from now on.
 ///
 /// # Errors
 /// Why there is none, for a person. Never a part of the key.
-pub(super) fn signed(
+pub(super) fn sign_claims(
     wanted: &Claims<'_>,
     file: &str,
     now: SystemTime,
 ) -> Result<(String, Duration), String> {
-    let (key, account) = opened(file)?;
+    let (key, account) = open(file)?;
     let (id, email) = account.map_or((None, None), |file| {
         (file.private_key_id, file.client_email)
     });
-    let since = now.duration_since(UNIX_EPOCH).unwrap_or_default();
-    let since = since.saturating_sub(EARLIER).as_secs();
+    let since = now
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default()
+        .saturating_sub(EARLIER)
+        .as_secs();
     let mut header = json!({ "alg": key.algorithm(), "typ": "JWT" });
     if let Some(id) = wanted.id.map(str::to_owned).or(id) {
         header["kid"] = id.into();
@@ -84,34 +87,33 @@ pub(super) fn signed(
     }
     let part = |value: &Value| BASE64_URL_SAFE_NO_PAD.encode(value.to_string());
     let text = format!("{}.{}", part(&header), part(&Value::Object(claims)));
-    let signature = key.sign(text.as_bytes())?;
-    let signature = BASE64_URL_SAFE_NO_PAD.encode(signature);
+    let signature = BASE64_URL_SAFE_NO_PAD.encode(key.sign(text.as_bytes())?);
     let lasts = wanted.lifetime.saturating_sub(EARLIER);
     Ok((format!("{text}.{signature}"), lasts))
 }
 
-fn opened(file: &str) -> Result<(Key, Option<ServiceAccount>), String> {
+fn open(file: &str) -> Result<(SigningKey, Option<ServiceAccount>), String> {
     if !file.trim_start().starts_with('{') {
-        return Ok((Key::read(file)?, None));
+        return Ok((SigningKey::read(file)?, None));
     }
     let account: ServiceAccount = serde_json::from_str(file)
         .map_err(|_| format!("it is JSON without a private_key: {WANTED}"))?;
-    Ok((Key::read(&account.private_key)?, Some(account)))
+    Ok((SigningKey::read(&account.private_key)?, Some(account)))
 }
 
-impl Key {
+impl SigningKey {
     fn read(pem: &str) -> Result<Self, String> {
-        let der = PrivateKeyDer::from_pem_slice(pem.as_bytes());
-        let der = der.map_err(|_| format!("no private key can be read from it: {WANTED}"))?;
+        let document = PrivateKeyDer::from_pem_slice(pem.as_bytes())
+            .map_err(|_| format!("no private key can be read from it: {WANTED}"))?;
         let wrong = |kind: &str, why: ring::error::KeyRejected| {
             format!("its key of {kind} cannot be used ({why}): {WANTED}")
         };
-        match der {
-            PrivateKeyDer::Pkcs1(der) => RsaKeyPair::from_der(der.secret_pkcs1_der())
+        match document {
+            PrivateKeyDer::Pkcs1(pkcs1) => RsaKeyPair::from_der(pkcs1.secret_pkcs1_der())
                 .map(|key| Self::Rsa(Box::new(key)))
                 .map_err(|why| wrong("RSA", why)),
-            PrivateKeyDer::Pkcs8(der) => {
-                let der = der.secret_pkcs8_der();
+            PrivateKeyDer::Pkcs8(pkcs8) => {
+                let der = pkcs8.secret_pkcs8_der();
                 let random = SystemRandom::new();
                 let p256 = EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, der, &random);
                 match (p256, RsaKeyPair::from_pkcs8(der)) {

@@ -40,7 +40,7 @@ fn now() -> SystemTime {
 fn a_key_of_rsa_signs_as_in_the_rfc() {
     let text = "eyJhbGciOiJSUzI1NiJ9.eyJpc3MiOiJqb2UiLA0KICJleHAiOjEzMDA4MTkzODAsDQogImh0dHA6Ly9leGFtcGxlLmNvbS9pc19yb290Ijp0cnVlfQ";
     let signature = "cC4hiUPoj9Eetdgtv3hF80EGrhuB__dzERat0XF9g2VtQgr9PJbu3XOiZj5RZmh7AAuHIm4Bh-0Qc_lF5YKt_O8W2Fp5jujGbds9uJdbF9CUAr7t1dnZcAcQjbKBYNX4BAynRFdiuB--f_nZLgrnbyTyWzO75vRK5h6xBArLIARNPvkSjtQBMHlb1L07Qe7K0GarZRmB_eSN9383LcOLn6_dO--xi12jzDwusC-eOkHWEsqtFZESc6BfI7noOPqvhJ1phCnvWh6IeYI2w9QOYEUipUTI8np6LbgGY9Fs98rqVt5AXLIhWkWywlVmtVrBp0igcN_IoypGlUPQGe77Rw";
-    let key = Key::read(RSA).expect("a key");
+    let key = SigningKey::read(RSA).expect("a key");
     let signed = key.sign(text.as_bytes()).expect("a signature");
     assert_eq!(BASE64_URL_SAFE_NO_PAD.encode(signed), signature);
 }
@@ -53,7 +53,7 @@ fn a_key_of_p256_signs_a_provider_token() {
         expires: false,
         ..wanted(Some("ABC123DEFG"), &own)
     };
-    let (token, lasts) = signed(&wanted, P256, now()).expect("a token");
+    let (token, lasts) = sign_claims(&wanted, P256, now()).expect("a token");
     assert_eq!(lasts, Duration::from_secs(2_970));
     let (header, body, signature) = parts(&token);
     assert_eq!(
@@ -61,7 +61,7 @@ fn a_key_of_p256_signs_a_provider_token() {
         json!({ "alg": "ES256", "kid": "ABC123DEFG", "typ": "JWT" })
     );
     assert_eq!(body, json!({ "iss": "TEAM123456", "iat": 1_799_999_970 }));
-    let Ok(Key::P256(key)) = Key::read(P256) else {
+    let Ok(SigningKey::P256(key)) = SigningKey::read(P256) else {
         panic!("a key of P-256");
     };
     let public = UnparsedPublicKey::new(&ECDSA_P256_SHA256_FIXED, key.public_key().as_ref());
@@ -84,7 +84,7 @@ fn the_file_of_a_service_account_names_key_and_account() {
         ("aud", "https://oauth2.googleapis.com/token"),
         ("scope", "s"),
     ]);
-    let (token, _) = signed(&wanted(None, &own), &file.to_string(), now()).expect("a token");
+    let (token, _) = sign_claims(&wanted(None, &own), &file.to_string(), now()).expect("a token");
     let (header, body, _) = parts(&token);
     assert_eq!(header, json!({ "alg": "RS256", "kid": "k1", "typ": "JWT" }));
     assert_eq!(
@@ -99,7 +99,8 @@ fn the_file_of_a_service_account_names_key_and_account() {
     );
     // What is written has precedence.
     let own = claims(&[("iss", "other")]);
-    let (token, _) = signed(&wanted(Some("k2"), &own), &file.to_string(), now()).expect("a token");
+    let (token, _) =
+        sign_claims(&wanted(Some("k2"), &own), &file.to_string(), now()).expect("a token");
     let (header, body, _) = parts(&token);
     assert_eq!(
         (&header["kid"], &body["iss"]),
