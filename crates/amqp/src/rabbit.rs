@@ -31,6 +31,7 @@ use tokio::sync::{mpsc, watch};
 use self::connections::Connections;
 use self::publishing::arrivals::ArrivalPublisher;
 use self::session::KeptVerdicts;
+use self::supervisor::Supervision;
 use super::QueueEvents;
 use sluiced_ports::clock::Clock;
 use sluiced_ports::connect::{Link, TlsError, why};
@@ -82,7 +83,7 @@ impl RabbitQueue {
     /// Whether the connection that consumes is up. Its loss shows as soon as a route notices it.
     #[must_use]
     pub fn link(&self) -> watch::Receiver<Link> {
-        self.connections.consuming.seen()
+        self.connections.consuming.link()
     }
 
     /// What the fleet is called if no name is written: after the broker's cluster, its addresses and the virtual host.
@@ -103,15 +104,15 @@ impl RabbitQueue {
                 .or_default(),
         );
         kept.consumes(route.prefetch);
-        Arc::new(supervisor::start(
-            route,
+        Arc::new(supervisor::start(Supervision {
+            route: Arc::new(route),
             kept,
-            self.marks.clone(),
-            Arc::clone(&self.options),
-            Arc::clone(&self.connections),
-            self.clock,
-            Arc::clone(&self.events),
-        ))
+            marks: self.marks.clone(),
+            options: Arc::clone(&self.options),
+            connections: Arc::clone(&self.connections),
+            clock: self.clock,
+            events: Arc::clone(&self.events),
+        }))
     }
 }
 

@@ -17,7 +17,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
 
 use super::list::{Checkpoint, Input, InputLines};
-use super::store::{Item, LocalQueue};
+use super::store::{InputMessage, LocalQueue};
 use sluiced_ports::connect::Link;
 use sluiced_ports::message::{HeaderValue, Headers, header};
 use sluiced_telemetry::LogLimit;
@@ -95,7 +95,12 @@ impl LocalQueue {
     }
 
     /// Writes a message to the leftover file. Returns whether it is there.
-    pub(super) async fn record(&mut self, item: &Item, reason: &str, detail: Option<&str>) -> bool {
+    pub(super) async fn record(
+        &mut self,
+        item: &InputMessage,
+        reason: &str,
+        detail: Option<&str>,
+    ) -> bool {
         let attempts = item
             .headers
             .get(header::ATTEMPTS)
@@ -106,7 +111,7 @@ impl LocalQueue {
             reason,
             detail,
             attempts,
-            body: Body::of(&item.line.text),
+            body: RecordBody::of(&item.line.text),
         };
         let written = self.leftover.write(&record).await;
         if let Err(error) = &written {
@@ -119,8 +124,8 @@ impl LocalQueue {
 
     /// Counts the messages that were not delivered: those held, then the rest of the input. Without
     /// a checkpoint no later run would begin there, so they are written to the leftover file.
-    pub(super) async fn abandon(&mut self, rest: Option<InputLines>, end: Instant) -> u64 {
-        let mut items: Vec<Item> = self.ready.drain(..).collect();
+    pub(super) async fn abandon(&mut self, unread: Option<InputLines>, end: Instant) -> u64 {
+        let mut items: Vec<InputMessage> = self.ready.drain(..).collect();
         items.extend(self.out.drain().map(|(_, item)| item));
         items.extend(self.waiting.drain().map(|(_, item)| item));
         items.extend(self.parked.iter_mut().flat_map(std::mem::take));
@@ -130,7 +135,7 @@ impl LocalQueue {
             self.record(item, NOT_DELIVERED, None).await;
         }
         let mut count = items.len() as u64;
-        let Some(mut lines) = rest else {
+        let Some(mut lines) = unread else {
             return count;
         };
         loop {
@@ -144,7 +149,7 @@ impl LocalQueue {
                     if stays {
                         continue;
                     }
-                    let item = Item {
+                    let item = InputMessage {
                         line,
                         headers: Headers::new(),
                         redelivered: false,
@@ -175,18 +180,18 @@ struct Record<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     detail: Option<&'a str>,
     attempts: i64,
-    body: Body<'a>,
+    body: RecordBody<'a>,
 }
 
 /// As it was if it is JSON, otherwise as a text.
 #[derive(Serialize)]
 #[serde(untagged)]
-enum Body<'a> {
+enum RecordBody<'a> {
     Json(&'a RawValue),
     Text(Cow<'a, str>),
 }
 
-impl<'a> Body<'a> {
+impl<'a> RecordBody<'a> {
     fn of(body: &'a [u8]) -> Self {
         let json = serde_json::from_slice(body).map(Self::Json);
         json.unwrap_or_else(|_| Self::Text(String::from_utf8_lossy(body)))
@@ -261,7 +266,7 @@ mod tests {
                 reason: "rejected",
                 detail: Some("400 Bad Request"),
                 attempts: 1,
-                body: Body::of(body),
+                body: RecordBody::of(body),
             };
             String::from_utf8(line(&record).unwrap_or_default()).unwrap_or_default()
         };

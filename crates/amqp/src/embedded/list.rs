@@ -111,12 +111,12 @@ impl InputLines {
                 return Ok(None);
             }
             self.number += 1;
-            let text = std::mem::take(&mut self.partial);
+            let line = std::mem::take(&mut self.partial);
             let cut = std::mem::take(&mut self.cut);
-            let trimmed = text.trim_ascii();
+            let trimmed = line.trim_ascii();
             if !trimmed.is_empty() {
-                let text = if trimmed.len() == text.len() {
-                    Bytes::from(text)
+                let text = if trimmed.len() == line.len() {
+                    Bytes::from(line)
                 } else {
                     Bytes::copy_from_slice(trimmed)
                 };
@@ -139,7 +139,7 @@ const BEGINNING: u64 = 64 * 1024;
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Progress {
-    list: Identity,
+    list: ListIdentity,
     read: u64,
     open: BTreeSet<u64>,
     done: u64,
@@ -148,7 +148,7 @@ struct Progress {
 
 /// A list, by the length and the hash of its beginning.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct Identity {
+struct ListIdentity {
     bytes: u64,
     sha256: String,
 }
@@ -256,12 +256,12 @@ impl Checkpoint {
 }
 
 /// The identity of a list, from at most its first `bytes`.
-async fn identity(list: &Path, bytes: u64) -> io::Result<Identity> {
+async fn identity(list: &Path, bytes: u64) -> io::Result<ListIdentity> {
     let mut beginning = Vec::new();
     let file = File::open(list).await?;
     file.take(bytes).read_to_end(&mut beginning).await?;
     let digest = Sha256::digest(&beginning);
-    Ok(Identity {
+    Ok(ListIdentity {
         bytes: beginning.len() as u64,
         sha256: hex::encode(digest),
     })

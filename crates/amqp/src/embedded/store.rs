@@ -28,7 +28,7 @@ use sluiced_ports::queue::{
 const WAITING: usize = 100_000;
 
 /// A message of the input that is not settled: ready, handed out, parked or waiting.
-pub(super) struct Item {
+pub(super) struct InputMessage {
     pub(super) line: InputLine,
     pub(super) headers: Headers,
     pub(super) redelivered: bool,
@@ -52,17 +52,17 @@ pub(super) struct LocalQueue {
     pub(super) lost: u64,
     next_tag: u64,
     /// Given back, or back from waiting.
-    pub(super) ready: VecDeque<Item>,
+    pub(super) ready: VecDeque<InputMessage>,
     /// By parked queue.
-    pub(super) parked: Vec<VecDeque<Item>>,
+    pub(super) parked: Vec<VecDeque<InputMessage>>,
     /// How many messages are parked, for the subscription.
     parked_count: watch::Sender<Option<u64>>,
-    pub(super) out: HashMap<u64, Item>,
+    pub(super) out: HashMap<u64, InputMessage>,
     /// How many of those came from each parked queue.
     out_of: Vec<usize>,
     /// By the time they come back; the number is the key of `waiting`.
     alarms: BinaryHeap<Reverse<(Instant, u64)>>,
-    pub(super) waiting: HashMap<u64, Item>,
+    pub(super) waiting: HashMap<u64, InputMessage>,
 }
 
 impl LocalQueue {
@@ -127,7 +127,7 @@ impl LocalQueue {
             tokio::select! {
                 Some(settlement) = settlements.recv() => self.settle(settlement).await,
                 line = read(&mut lines), if wants_more && lines.is_some() => {
-                    if !self.received(line).await {
+                    if !self.take_line(line).await {
                         lines = None;
                     }
                 }
@@ -205,7 +205,7 @@ impl LocalQueue {
     }
 
     /// Handles a line that was read. Returns whether the input goes on.
-    async fn received(&mut self, line: io::Result<Option<InputLine>>) -> bool {
+    async fn take_line(&mut self, line: io::Result<Option<InputLine>>) -> bool {
         match line {
             Ok(Some(line)) => {
                 self.arrive(line).await;
@@ -235,7 +235,7 @@ impl LocalQueue {
                 .err()
                 .map(|error| (DeadReason::Undecodable, format!("not JSON: {error}")))
         };
-        let item = Item {
+        let item = InputMessage {
             line,
             headers: Headers::new(),
             redelivered: false,
@@ -257,7 +257,7 @@ impl LocalQueue {
         self.events.settled(&self.route, "dead", 1);
     }
 
-    fn hand_out(&mut self, item: Item, sink: &SettlementSender) {
+    fn hand_out(&mut self, item: InputMessage, sink: &SettlementSender) {
         self.next_tag += 1;
         let message = Message {
             body: item.line.text.clone(),

@@ -26,7 +26,7 @@ use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 use tokio_util::task::AbortOnDropHandle;
 
 use self::fleet::fleet_names;
-use self::live::{Copies, Live};
+use self::live::{Copies, LiveConnection};
 use super::dial::{Dial, tls};
 use super::frame_filter::{Control, Greeting};
 use super::options::{BrokerAddress, RabbitOptions, addresses};
@@ -60,7 +60,7 @@ impl Connections {
         let tls = tls(options, &addresses)?;
         let resolver = Resolver::new();
         let fleet = watch::Sender::new(None);
-        let link = |purpose: &'static str| SharedConnection {
+        let connection = |purpose: &'static str| SharedConnection {
             purpose,
             name: format!("sluiced {} ({purpose})", env!("CARGO_PKG_VERSION")),
             addresses: Arc::clone(&addresses),
@@ -73,13 +73,13 @@ impl Connections {
             state: Mutex::new(ConnectionState::default()),
             log: LogLimit::new(LOG_EVERY),
             made: LogLimit::new(LOG_EVERY),
-            seen: watch::Sender::new(Link::Connecting),
+            link: watch::Sender::new(Link::Connecting),
             fleet: fleet.clone(),
         };
         Ok(Self {
-            consuming: link("consume"),
-            publishing: link("publish"),
-            counting: link("count"),
+            consuming: connection("consume"),
+            publishing: connection("publish"),
+            counting: connection("count"),
             routes: AtomicUsize::new(0),
         })
     }
@@ -129,14 +129,14 @@ pub(super) struct SharedConnection {
     log: LogLimit,
     /// For the lines about connections that were made.
     made: LogLimit,
-    seen: watch::Sender<Link>,
+    link: watch::Sender<Link>,
     /// The names of the fleet, which all connections of the process share.
     fleet: watch::Sender<Option<FleetNames>>,
 }
 
 #[derive(Debug, Default)]
 struct ConnectionState {
-    live: Option<Arc<Live>>,
+    live: Option<Arc<LiveConnection>>,
     /// The connection was up at some time: the next success is a reconnection.
     known: bool,
     attempts: usize,
@@ -148,7 +148,7 @@ struct ConnectionState {
 
 impl ConnectionState {
     /// The next attempt waits.
-    fn failed(&mut self) {
+    fn note_failure(&mut self) {
         self.failures += 1;
         let wait = BACKOFF.half_jitter(self.failures, rand::random());
         self.not_before = Some(Instant::now() + wait);
@@ -166,8 +166,8 @@ impl std::fmt::Debug for SharedConnection {
 
 impl SharedConnection {
     /// Whether it is up, as the route that used it last found it.
-    pub(super) fn seen(&self) -> watch::Receiver<Link> {
-        self.seen.subscribe()
+    pub(super) fn link(&self) -> watch::Receiver<Link> {
+        self.link.subscribe()
     }
 
     /// What the fleet is called if no name is written ([`fleet_names`]). `None` until the first connection is up.
@@ -177,20 +177,20 @@ impl SharedConnection {
 
     /// The connection, built if there is none. After a failed attempt the next one waits for the
     /// backoff; other routes wait too, because all need the same connection.
-    pub(super) async fn acquire(&self) -> Result<Arc<Live>, RabbitError> {
+    pub(super) async fn acquire(&self) -> Result<Arc<LiveConnection>, RabbitError> {
         let mut state = self.state.lock().await;
         if let Some(live) = &state.live {
             if live.is_up() {
                 return Ok(Arc::clone(live));
             }
-            self.seen
+            self.link
                 .send_replace(Link::Down(live.fault().to_string().into()));
             state.live = None;
             if state.made.is_some_and(|made| made.elapsed() >= HEALTHY) {
                 state.failures = 0;
                 self.made.over();
             } else {
-                state.failed();
+                state.note_failure();
             }
         }
         if let Some(at) = state.not_before {
@@ -205,7 +205,7 @@ impl SharedConnection {
                 state.not_before = None;
                 state.made = Some(Instant::now());
                 self.log.over();
-                self.seen.send_replace(Link::Up);
+                self.link.send_replace(Link::Up);
                 if std::mem::replace(&mut state.known, true) {
                     self.events.reconnected();
                 }
@@ -219,8 +219,8 @@ impl SharedConnection {
                 Ok(live)
             }
             Err(error) => {
-                self.seen.send_replace(Link::Down(error.to_string().into()));
-                state.failed();
+                self.link.send_replace(Link::Down(error.to_string().into()));
+                state.note_failure();
                 if let Some(more) = self.log.fault(&error.to_string(), self.clock.now()) {
                     tracing::warn!(purpose = self.purpose, %error, "no connection to RabbitMQ, trying again{more}");
                 }
@@ -230,7 +230,7 @@ impl SharedConnection {
     }
 
     /// The connection to the first broker that answers: each URL is tried once.
-    pub(super) async fn acquire_any(&self) -> Result<Arc<Live>, RabbitError> {
+    pub(super) async fn acquire_any(&self) -> Result<Arc<LiveConnection>, RabbitError> {
         let mut live = self.acquire().await;
         for _ in 1..self.addresses.len() {
             if live.is_err() {
@@ -240,7 +240,7 @@ impl SharedConnection {
         live
     }
 
-    async fn connect(&self, address: &BrokerAddress) -> Result<Live, RabbitError> {
+    async fn connect(&self, address: &BrokerAddress) -> Result<LiveConnection, RabbitError> {
         let mut uri = address.uri.clone();
         if let Some(password) = &self.password {
             uri.authority.userinfo.password = password.get().expose_secret().to_owned();
@@ -269,7 +269,7 @@ impl SharedConnection {
         self.name_fleet(&greeting, &address.uri.vhost);
         let fault = Arc::new(OnceLock::new());
         let listener = listen(&connection, self.purpose, Arc::clone(&fault));
-        Ok(Live {
+        Ok(LiveConnection {
             connection,
             bound: self.timeout,
             // Earlier versions accept the argument, and drop a message at its first return.

@@ -72,8 +72,8 @@ impl Dial<'_> {
 }
 
 /// A stream to a broker, encrypted or not.
-trait Duplex: AsyncRead + AsyncWrite + Send + Unpin {}
-impl<S: AsyncRead + AsyncWrite + Send + Unpin> Duplex for S {}
+trait BrokerStream: AsyncRead + AsyncWrite + Send + Unpin {}
+impl<S: AsyncRead + AsyncWrite + Send + Unpin> BrokerStream for S {}
 
 /// The stream to the first address that answers, with TLS if the URI says so. The certificate must be for the
 /// host of the URI.
@@ -81,7 +81,7 @@ async fn open(
     uri: &AMQPUri,
     addresses: &[SocketAddr],
     tls: Option<&Arc<ClientConfig>>,
-) -> io::Result<Box<dyn Duplex>> {
+) -> io::Result<Box<dyn BrokerStream>> {
     let stream = first_stream(addresses).await?;
     // Acknowledgements are small, and must not wait to be sent together.
     stream.set_nodelay(true)?;
@@ -105,8 +105,9 @@ pub(super) fn tls(
     let config = addresses
         .iter()
         .any(is_tls)
-        .then(|| options.tls.client_config());
-    let config = config.transpose().map_err(|why| RabbitError::Tls { why })?;
+        .then(|| options.tls.client_config())
+        .transpose()
+        .map_err(|why| RabbitError::Tls { why })?;
     Ok(config.map(Arc::new))
 }
 
@@ -117,7 +118,7 @@ type Kit = RuntimeParts<Tokio, Streams>;
 struct Streams(Tokio);
 
 impl Reactor for Streams {
-    type TcpStream = Filtered<Box<dyn Duplex>>;
+    type TcpStream = Filtered<Box<dyn BrokerStream>>;
     type Sleep = <Tokio as Reactor>::Sleep;
 
     fn register<H: Read + Write + AsFd + AsRawFd + Send + 'static>(

@@ -184,7 +184,7 @@ const SPEAKING: [([u8; 4], &[Part]); 3] = [
     ([0, 60, 0, 71], &[Bytes(9), Text, Text, Bytes(4)]),
 ];
 
-enum Reading {
+enum FrameState {
     /// Before a payload.
     Prefix,
     /// So many bytes that are not checked.
@@ -195,7 +195,7 @@ enum Reading {
 
 /// The frames of one connection.
 struct Frames {
-    state: Reading,
+    state: FrameState,
     /// The current frame: its prefix, and the held part of its payload.
     held: Vec<u8>,
     /// The largest frame that the client takes.
@@ -209,7 +209,7 @@ impl Frames {
     /// `greeting` receives what the broker says of itself.
     fn new(frame_max: u32, greeting: Arc<OnceLock<Greeting>>) -> Self {
         Self {
-            state: Reading::Prefix,
+            state: FrameState::Prefix,
             held: Vec::new(),
             most: frame_max.max(SMALLEST) as usize,
             greeting,
@@ -221,29 +221,29 @@ impl Frames {
     fn pass(&mut self, mut input: &[u8], out: &mut Vec<u8>) {
         while !input.is_empty() {
             match self.state {
-                Reading::Prefix => {
+                FrameState::Prefix => {
                     let wanted = PREFIX - self.held.len();
                     self.held.extend_from_slice(split(&mut input, wanted));
                     if self.held.len() == PREFIX {
                         self.begin(out);
                     }
                 }
-                Reading::Pass(left) => {
+                FrameState::Pass(left) => {
                     let passed = split(&mut input, left);
                     out.extend_from_slice(passed);
                     self.state = match left - passed.len() {
-                        0 => Reading::Prefix,
-                        left => Reading::Pass(left),
+                        0 => FrameState::Prefix,
+                        left => FrameState::Pass(left),
                     };
                 }
-                Reading::Hold(left) => {
+                FrameState::Hold(left) => {
                     let part = split(&mut input, left);
                     // No more than the client takes in one frame need be kept.
                     let room = (PREFIX + self.most).saturating_sub(self.held.len());
                     self.held.extend_from_slice(&part[..part.len().min(room)]);
                     match left - part.len() {
                         0 => self.end(out),
-                        left => self.state = Reading::Hold(left),
+                        left => self.state = FrameState::Hold(left),
                     }
                 }
             }
@@ -255,34 +255,34 @@ impl Frames {
         let size = size(&self.held);
         let kind = self.held[0];
         self.state = match kind {
-            HEADER => Reading::Hold(size + 1),
-            METHOD if size + OVERHEAD <= self.most => Reading::Hold(size + 1),
+            HEADER => FrameState::Hold(size + 1),
+            METHOD if size + OVERHEAD <= self.most => FrameState::Hold(size + 1),
             _ => {
                 out.append(&mut self.held);
-                Reading::Pass(size + 1)
+                FrameState::Pass(size + 1)
             }
         };
     }
 
     /// Handles a held frame that is complete.
     fn end(&mut self, out: &mut Vec<u8>) {
-        self.state = Reading::Prefix;
+        self.state = FrameState::Prefix;
         let frame = std::mem::take(&mut self.held);
         let channel = [frame[1], frame[2]];
         let size = size(&frame);
-        let payload = &frame[PREFIX..];
-        let payload = &payload[..size.min(payload.len())];
+        let behind_prefix = &frame[PREFIX..];
+        let payload = &behind_prefix[..size.min(behind_prefix.len())];
         let repaired = match frame[0] {
             METHOD => self.method(channel, payload),
             _ => self.header(channel, payload, size + OVERHEAD <= self.most),
         };
         match repaired {
             None => out.extend_from_slice(&frame),
-            Some(payload) => {
-                let size = u32::try_from(payload.len()).unwrap_or(u32::MAX);
+            Some(replacement) => {
+                let new_size = u32::try_from(replacement.len()).unwrap_or(u32::MAX);
                 out.extend_from_slice(&frame[..3]);
-                out.extend_from_slice(&size.to_be_bytes());
-                out.extend_from_slice(&payload);
+                out.extend_from_slice(&new_size.to_be_bytes());
+                out.extend_from_slice(&replacement);
                 out.push(END);
             }
         }
@@ -296,8 +296,7 @@ impl Frames {
         let (name, arguments) = payload.split_at_checked(4)?;
         if name == TUNE {
             // channel-max, frame-max; the smaller of both sides counts, and 0 is no limit.
-            let offered = arguments.get(2..6)?.try_into().ok()?;
-            let offered = u32::from_be_bytes(offered);
+            let offered = u32::from_be_bytes(arguments.get(2..6)?.try_into().ok()?);
             if offered > 0 {
                 self.most = self.most.min(offered.max(SMALLEST) as usize);
             }
@@ -356,8 +355,8 @@ fn size(frame: &[u8]) -> usize {
 
 /// Takes the first bytes away, at most so many.
 fn split<'a>(input: &mut &'a [u8], most: usize) -> &'a [u8] {
-    let (taken, rest) = input.split_at(most.min(input.len()));
-    *input = rest;
+    let (taken, behind) = input.split_at(most.min(input.len()));
+    *input = behind;
     taken
 }
 
@@ -370,8 +369,8 @@ fn readable_texts(mut arguments: &[u8], parts: &[Part]) -> Option<Vec<u8>> {
             Bytes(count) => *count,
             Text => 1 + usize::from(*arguments.first()?),
         };
-        let (bytes, rest) = arguments.split_at_checked(count)?;
-        arguments = rest;
+        let (bytes, behind) = arguments.split_at_checked(count)?;
+        arguments = behind;
         match part {
             Text if std::str::from_utf8(&bytes[1..]).is_err() => {
                 changed = true;

@@ -115,8 +115,8 @@ impl std::fmt::Debug for BrokerAddress {
 /// Parses the URLs. A heartbeat in a URL has precedence over the general one.
 pub(super) fn addresses(options: &RabbitOptions) -> Result<Vec<BrokerAddress>, RabbitError> {
     let rabbit = &options.settings;
-    let heartbeat = rabbit.heartbeat.get().as_secs().max(1);
-    let heartbeat = u16::try_from(heartbeat).unwrap_or(u16::MAX);
+    let seconds = rabbit.heartbeat.get().as_secs().max(1);
+    let heartbeat = u16::try_from(seconds).unwrap_or(u16::MAX);
     rabbit
         .urls
         .iter()

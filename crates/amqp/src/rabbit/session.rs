@@ -34,15 +34,15 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until, timeout};
 
 use super::RabbitError;
-use super::connections::live::Live;
-use super::messages::convert::{ReceivedDelivery, arrived, was_returned_too_often};
+use super::connections::live::LiveConnection;
+use super::messages::convert::{ReceivedDelivery, convert_delivery, was_returned_too_often};
 use super::publishing::publisher::Publisher;
 use super::queues::counts::{Counting, News};
 use super::queues::topology::Target;
 use super::queues::usable::Standing;
 use super::supervisor::Context;
-use consuming::{Consumers, Group, Item, Received};
-use kept::Kept;
+use consuming::{BrokerDelivery, ConsumerEvent, Consumers, Group};
+use kept::KeptVerdict;
 use settling::{Unsettled, to_end_of_queue};
 use sluiced_core::acks::{Batch, Fate, Frame};
 use sluiced_core::gate::Tap;
@@ -73,7 +73,7 @@ pub(super) enum Ended {
 #[derive(Debug)]
 pub(super) struct Session {
     context: Arc<Context>,
-    live: Arc<Live>,
+    live: Arc<LiveConnection>,
     channel: Channel,
     consumers: Consumers,
     unsettled: Unsettled,
@@ -90,7 +90,10 @@ pub(super) struct Session {
 
 impl Session {
     /// Opens a channel and makes sure that the queues exist. Consumes nothing yet.
-    pub(super) async fn open(context: Arc<Context>, live: Arc<Live>) -> Result<Self, RabbitError> {
+    pub(super) async fn open(
+        context: Arc<Context>,
+        live: Arc<LiveConnection>,
+    ) -> Result<Self, RabbitError> {
         let channel = live.open_channel().await?;
         let groups = declare(&context, &live).await?;
         let consumers = Consumers::new(groups);
@@ -135,8 +138,10 @@ impl Session {
         let mut inbox: Vec<Settlement> = Vec::with_capacity(BURST);
         tap.mark_changed();
         loop {
-            let due = self.unsettled.acks.due();
-            let due = due.map(|due| Instant::from_std(self.context.clock.instant(due)));
+            let acks = &self.unsettled.acks;
+            let due = acks
+                .due()
+                .map(|due| Instant::from_std(self.context.clock.instant(due)));
             tokio::select! {
                 received = self.consumers.next() => self.receive(received).await?,
                 // Never zero: we hold a sender ourselves.
@@ -147,7 +152,7 @@ impl Session {
                 }
                 Some((tag, outcome)) = self.publisher.decided.recv() => self.on_copied(tag, outcome),
                 Some((tag, outcome)) = self.results.decided.recv() => self.on_result_decided(tag, outcome),
-                Some(news) = self.counting.news.recv() => self.hear(news).await?,
+                Some(news) = self.counting.news.recv() => self.on_news(news).await?,
                 () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => {}
                 Ok(()) = tap.changed() => {
                     if *tap.borrow_and_update() == Tap::Closed {
@@ -175,7 +180,7 @@ impl Session {
         }
     }
 
-    async fn hear(&mut self, news: News) -> Result<(), RabbitError> {
+    async fn on_news(&mut self, news: News) -> Result<(), RabbitError> {
         match news {
             News::Parked(parked_queues) => self.join(&parked_queues).await,
             News::Unconsumed(since, error) if self.consumers.were_open(since) => Err(error),
@@ -184,14 +189,14 @@ impl Session {
     }
 
     /// Handles a delivery or the end of a consumer, and all others that are ready without waiting.
-    async fn receive(&mut self, first: Received) -> Result<(), RabbitError> {
+    async fn receive(&mut self, first: ConsumerEvent) -> Result<(), RabbitError> {
         let mut received = Some(first);
         let mut burst = 0;
         while let Some(next) = received {
             match next {
-                Received::Delivery(delivery) => self.hand_out(*delivery),
-                Received::Failed(error) => return Err(self.lost(&error)),
-                Received::Ended { queue } => {
+                ConsumerEvent::Delivery(delivery) => self.hand_out(*delivery),
+                ConsumerEvent::Failed(error) => return Err(self.lost(&error)),
+                ConsumerEvent::Ended { queue } => {
                     self.check()?;
                     if queue == self.context.route.queue() {
                         return Err(RabbitError::Missing { queue });
@@ -207,7 +212,7 @@ impl Session {
         Ok(())
     }
 
-    fn hand_out(&mut self, delivery: Item) {
+    fn hand_out(&mut self, delivery: BrokerDelivery) {
         let tag = delivery.delivery_tag;
         if !self.unsettled.acks.delivered(tag) {
             return;
@@ -229,20 +234,21 @@ impl Session {
             message,
             original,
             was_forged,
-        } = arrived(delivery, &self.context.marks);
+        } = convert_delivery(delivery, &self.context.marks);
         if was_forged {
             self.context.log_forged();
         }
-        let route = &self.context.route.name;
         let verdict = if original.mark().is_some() {
             self.verdict_elsewhere(&original, now)
         } else if message.redelivered {
             let kept = self.context.kept.take(&original, now);
-            kept.or_else(|| worn.then(|| Kept::Copy(to_end_of_queue(route))))
+            kept.or_else(|| {
+                worn.then(|| KeptVerdict::Copy(to_end_of_queue(&self.context.route.name)))
+            })
         } else {
             None
         };
-        self.unsettled.delivered(tag, original);
+        self.unsettled.add(tag, original);
         if let Some(verdict) = verdict {
             return self.apply_kept(tag, verdict);
         }
@@ -252,13 +258,20 @@ impl Session {
         drop(self.context.deliveries.send(delivery));
     }
 
+    /// Writes all acknowledgements that wait.
+    async fn write_all(&mut self) -> Result<(), RabbitError> {
+        let batch = self.unsettled.acks.take_all();
+        self.write(batch).await
+    }
+
     /// Writes frames, all of them before waiting for the first.
     async fn write(&mut self, batch: Batch<Label>) -> Result<(), RabbitError> {
         self.acknowledged |= !batch.frames.is_empty();
         let writes = join_all(batch.frames.iter().map(|frame| self.write_frame(*frame)));
-        let written = timeout(self.live.bound, writes).await;
-        let written = written.map_err(|_| self.live.late("writing acknowledgements"))?;
-        for result in written {
+        let results = timeout(self.live.bound, writes)
+            .await
+            .map_err(|_| self.live.late_answer("writing acknowledgements"))?;
+        for result in results {
             result.map_err(|error| self.lost(&error))?;
         }
         let mut counts: BTreeMap<Label, u64> = BTreeMap::new();
@@ -306,10 +319,11 @@ impl Session {
     fn show_unconfirmed(&self) {
         let why = match (self.publisher.failing(), self.results.failing()) {
             (None, None) => None,
-            (Some(why), _) => Some(("copies for wait queues or dead letters", why)),
-            (None, Some(why)) => Some(("results", why)),
+            (Some(why), _) => Some(format!(
+                "copies for wait queues or dead letters are not confirmed: {why}"
+            )),
+            (None, Some(why)) => Some(format!("results are not confirmed: {why}")),
         };
-        let why = why.map(|(what, why)| format!("{what} are not confirmed: {why}"));
         let now = match (self.context.unusable.link(), why) {
             (Link::Up, Some(why)) => Link::Down(why.into()),
             (link, _) => link,
@@ -329,9 +343,9 @@ impl Session {
 }
 
 /// Makes sure of the queues of a route. Returns those that are consumed. Only the work queue is needed.
-async fn declare(context: &Context, live: &Live) -> Result<Vec<Group>, RabbitError> {
+async fn declare(context: &Context, live: &LiveConnection) -> Result<Vec<Group>, RabbitError> {
     let route = &context.route;
-    if live.work_queue(route).await? == Standing::Made {
+    if live.make_sure_of_work_queue(route).await? == Standing::Made {
         context.report_gone(Target::Work);
     }
     let mut groups = vec![Group::work(route)];

@@ -79,7 +79,7 @@ impl Context {
     }
 
     /// The queues were read, so they do not expire for now.
-    pub(super) fn renewed(&self) {
+    pub(super) fn note_renewal(&self) {
         *lock(&self.renew_at) = Instant::now() + self.options.renew;
     }
 
@@ -104,17 +104,28 @@ impl fmt::Debug for Context {
     }
 }
 
+/// What a route is supervised with.
+pub(super) struct Supervision {
+    pub(super) route: Arc<RouteOptions>,
+    pub(super) kept: Arc<KeptVerdicts>,
+    pub(super) marks: Marks,
+    pub(super) options: Arc<RabbitOptions>,
+    pub(super) connections: Arc<Connections>,
+    pub(super) clock: Clock,
+    pub(super) events: Arc<dyn QueueEvents>,
+}
+
 /// Starts to supervise a route. Must run inside a tokio runtime.
-pub(super) fn start(
-    route: RouteOptions,
-    kept: Arc<KeptVerdicts>,
-    marks: Marks,
-    options: Arc<RabbitOptions>,
-    connections: Arc<Connections>,
-    clock: Clock,
-    events: Arc<dyn QueueEvents>,
-) -> Subscription {
-    let route = Arc::new(route);
+pub(super) fn start(supervision: Supervision) -> Subscription {
+    let Supervision {
+        route,
+        kept,
+        marks,
+        options,
+        connections,
+        clock,
+        events,
+    } = supervision;
     // The first renewal comes after a tenth of the interval: a process that restarts again and again must not read the
     // queues at each start.
     let renew_at = Instant::now() + options.renew / 10;
@@ -172,7 +183,7 @@ async fn supervise(context: Arc<Context>, channels: ServeChannels) {
         let error = match session {
             Ok(session) => {
                 link.send_replace(context.unusable.link());
-                history.opened(&context.route, context.clock.now());
+                history.note_opened(&context.route, context.clock.now());
                 match session.run(&mut tap, &mut closing).await {
                     Ended::Closed(left) => break left,
                     Ended::Lost(error) => error,
@@ -180,13 +191,13 @@ async fn supervise(context: Arc<Context>, channels: ServeChannels) {
             }
             // The connection has a backoff and a log line of its own.
             Err(NotOpen::Connection(error)) => {
-                down(&link, &error);
+                show_down(&link, &error);
                 continue;
             }
             Err(NotOpen::Channel(error)) => error,
         };
-        down(&link, &error);
-        let wait = history.lost(&context, &error, started);
+        show_down(&link, &error);
+        let wait = history.note_lost(&context, &error, started);
         tokio::select! {
             _ = closed.wait_for(Option::is_some) => break Leftover::default(),
             () = sleep(wait) => {}
@@ -210,7 +221,7 @@ struct SessionHistory {
 
 impl SessionHistory {
     /// A session was opened.
-    fn opened(&mut self, route: &RouteOptions, now: Mono) {
+    fn note_opened(&mut self, route: &RouteOptions, now: Mono) {
         if std::mem::take(&mut self.is_down)
             && let Some(more) = self.again.event(now)
         {
@@ -223,7 +234,7 @@ impl SessionHistory {
     }
 
     /// A session was lost or refused. Returns how long to wait before the next one.
-    fn lost(&mut self, context: &Context, error: &RabbitError, started: Instant) -> Duration {
+    fn note_lost(&mut self, context: &Context, error: &RabbitError, started: Instant) -> Duration {
         if started.elapsed() >= HEALTHY {
             self.failures = 0;
             self.log.over();
@@ -258,7 +269,7 @@ async fn open(context: &Arc<Context>) -> Result<Session, NotOpen> {
     session.map_err(NotOpen::Channel)
 }
 
-fn down(link: &watch::Sender<Link>, error: &RabbitError) {
+fn show_down(link: &watch::Sender<Link>, error: &RabbitError) {
     let reason = error.to_string();
     link.send_if_modified(|old| match old {
         Link::Down(known) if **known == reason => false,

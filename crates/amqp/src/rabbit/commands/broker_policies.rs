@@ -23,7 +23,7 @@ const RETURNS: u64 = 20;
 
 /// A policy, as the management API describes it.
 #[derive(Clone, Debug, Deserialize)]
-pub(super) struct Policy {
+pub(super) struct BrokerPolicy {
     pub(super) name: String,
     pattern: String,
     #[serde(rename = "apply-to")]
@@ -35,7 +35,7 @@ pub(super) struct Policy {
 
 /// A queue of ours.
 #[derive(Clone, Debug)]
-pub(super) struct Ours {
+pub(super) struct OwnQueue {
     pub(super) target: Target,
     pub(super) name: String,
     pub(super) queue_type: QueueType,
@@ -44,7 +44,7 @@ pub(super) struct Ours {
 }
 
 /// What the policies do to these queues, in words: one line for each policy and effect.
-pub(super) fn effects(policies: &[Policy], queues: &[Ours]) -> Vec<String> {
+pub(super) fn effects(policies: &[BrokerPolicy], queues: &[OwnQueue]) -> Vec<String> {
     let mut lines: BTreeMap<(String, String), Vec<&str>> = BTreeMap::new();
     let mut unread = Vec::new();
     let patterns: Vec<_> = policies
@@ -72,14 +72,16 @@ pub(super) fn effects(policies: &[Policy], queues: &[Ours]) -> Vec<String> {
             line.push(&queue.name);
         }
     }
-    let lines = lines.into_iter();
-    let lines = lines.map(|((policy, effect), queues)| {
-        format!("policy `{policy}` on {}: {effect}", queues.join(", "))
-    });
-    lines.chain(unread).collect()
+    lines
+        .into_iter()
+        .map(|((policy, effect), queues)| {
+            format!("policy `{policy}` on {}: {effect}", queues.join(", "))
+        })
+        .chain(unread)
+        .collect()
 }
 
-fn applies(policy: &Policy, queue: &Ours) -> bool {
+fn applies(policy: &BrokerPolicy, queue: &OwnQueue) -> bool {
     match policy.apply_to.as_str() {
         "all" | "queues" => true,
         "classic_queues" => queue.queue_type == QueueType::Classic,
@@ -89,7 +91,7 @@ fn applies(policy: &Policy, queue: &Ours) -> bool {
 }
 
 /// What a definition does to one queue.
-fn effects_on(queue: &Ours, definition: &Map<String, Value>) -> Vec<String> {
+fn effects_on(queue: &OwnQueue, definition: &Map<String, Value>) -> Vec<String> {
     let number = |key: &str| definition.get(key).and_then(Value::as_u64);
     let mut effects = Vec::new();
     if let Some(expires) = number("expires") {
@@ -135,7 +137,7 @@ fn effects_on(queue: &Ours, definition: &Map<String, Value>) -> Vec<String> {
     effects
 }
 
-fn expiry(queue: &Ours, expires: Duration) -> String {
+fn expiry(queue: &OwnQueue, expires: Duration) -> String {
     // Twice: one look may fail.
     let renewed = match queue.queue_type {
         QueueType::Quorum => 2 * RENEW,
@@ -158,18 +160,18 @@ mod tests {
     use sluiced_core::ladder::Ladder;
     use sluiced_core::parking::ParkedQueue;
 
-    fn policy(value: Value) -> Policy {
+    fn policy(value: Value) -> BrokerPolicy {
         serde_json::from_value(value).expect("a policy")
     }
 
-    fn all(definition: Value) -> Policy {
+    fn all(definition: Value) -> BrokerPolicy {
         policy(
             json!({"vhost": "/", "name": "all", "pattern": ".*", "apply-to": "all", "priority": 0, "definition": definition}),
         )
     }
 
-    fn ours(target: Target, queue_type: QueueType) -> Ours {
-        Ours {
+    fn ours(target: Target, queue_type: QueueType) -> OwnQueue {
+        OwnQueue {
             target,
             name: target.queue("sms"),
             queue_type,
@@ -182,7 +184,7 @@ mod tests {
         Target::Wait(Ladder::up_to(length).rung(length))
     }
 
-    fn said(policies: &[Policy], queue: Ours) -> String {
+    fn said(policies: &[BrokerPolicy], queue: OwnQueue) -> String {
         effects(policies, &[queue]).join("\n")
     }
 

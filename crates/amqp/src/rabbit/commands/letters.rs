@@ -41,7 +41,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::rabbit::RabbitError;
 use crate::rabbit::connections::Connections;
-use crate::rabbit::connections::live::Live;
+use crate::rabbit::connections::live::LiveConnection;
 use crate::rabbit::messages::convert::{Original, message};
 use crate::rabbit::options::RabbitOptions;
 use crate::rabbit::publishing::confirms::{ConfirmChannel, WINDOW};
@@ -82,7 +82,7 @@ pub struct Letters {
     queue: String,
     confirm: Duration,
     connections: Connections,
-    live: Arc<Live>,
+    live: Arc<LiveConnection>,
     channel: Channel,
     /// On a connection of its own: an alarm of the broker stops connections that publish.
     confirms: Option<ConfirmChannel<u64>>,
@@ -109,7 +109,10 @@ fn sign_of(queue: &str) -> String {
 }
 
 /// Whether letters of that queue were read within the last minute.
-pub(in crate::rabbit) async fn is_read(live: &Live, queue: &str) -> Result<bool, RabbitError> {
+pub(in crate::rabbit) async fn is_read(
+    live: &LiveConnection,
+    queue: &str,
+) -> Result<bool, RabbitError> {
     match live.look_for(&sign_of(queue)).await {
         Ok(_) => Ok(true),
         Err(RabbitError::Missing { .. }) => Ok(false),
@@ -222,7 +225,7 @@ impl Letters {
             .collect();
         let mut answers = Vec::new();
         // The bound is for each of them: large ones take a while on a slow way.
-        while let Some(answer) = self.live.answered("basic.get", asks.try_next()).await? {
+        while let Some(answer) = self.live.answer_to("basic.get", asks.try_next()).await? {
             answers.push(answer);
         }
         let letters = answers.into_iter().map(|answer| {
@@ -251,7 +254,11 @@ impl Letters {
             return;
         }
         self.signed = Some(Instant::now());
-        if let Err(error) = self.live.short_lived(&sign_of(&self.queue), SIGN).await {
+        if let Err(error) = self
+            .live
+            .declare_short_lived(&sign_of(&self.queue), SIGN)
+            .await
+        {
             tracing::debug!(queue = self.queue, %error, "no sign that letters are read");
         }
     }
@@ -340,7 +347,7 @@ impl Letters {
             requeue: true,
         };
         let nack = self.channel.basic_nack(tag, requeue);
-        self.live.answered("basic.nack", nack).await
+        self.live.answer_to("basic.nack", nack).await
     }
 
     /// How many letters there are as soon as there are so many, or after a while.
@@ -357,7 +364,7 @@ impl Letters {
 
     async fn ack(&mut self, tag: u64) -> Result<(), RabbitError> {
         let ack = self.channel.basic_ack(tag, BasicAckOptions::default());
-        self.live.answered("basic.ack", ack).await?;
+        self.live.answer_to("basic.ack", ack).await?;
         self.held.remove(&tag);
         self.unsure += 1;
         if self.unsure >= COMMANDS {

@@ -28,7 +28,7 @@ use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 use url::Url;
 
-use super::broker_policies::{Ours, Policy, effects};
+use super::broker_policies::{BrokerPolicy, OwnQueue, effects};
 use crate::rabbit::options::{RabbitOptions, RouteOptions, virtual_host};
 use crate::rabbit::queues::topology::Target;
 use sluiced_ports::connect::{first_stream, why};
@@ -60,7 +60,7 @@ pub enum ManagementError {
 
 /// A queue, as the API describes it.
 #[derive(Debug, Deserialize)]
-struct Described {
+struct DescribedQueue {
     name: String,
     #[serde(rename = "type", default)]
     kind: String,
@@ -80,19 +80,19 @@ pub async fn policies(
     let api = Api::new(options)?;
     let vhost = percent_encoded(&virtual_host(options));
     let columns = "columns=name,type,arguments";
-    let described: Vec<Described> = api.get(&format!("/api/queues/{vhost}?{columns}")).await?;
-    let theirs: Vec<Policy> = api.get(&format!("/api/policies/{vhost}")).await?;
-    let operators: Vec<Policy> = api.get(&format!("/api/operator-policies/{vhost}")).await?;
-    let described: HashMap<_, _> = described
+    let described: Vec<DescribedQueue> = api.get(&format!("/api/queues/{vhost}?{columns}")).await?;
+    let theirs: Vec<BrokerPolicy> = api.get(&format!("/api/policies/{vhost}")).await?;
+    let operators: Vec<BrokerPolicy> = api.get(&format!("/api/operator-policies/{vhost}")).await?;
+    let by_name: HashMap<_, _> = described
         .into_iter()
         .map(|queue| (queue.name.clone(), queue))
         .collect();
-    let mut ours: Vec<Ours> = Vec::new();
+    let mut ours: Vec<OwnQueue> = Vec::new();
     let mut said = Vec::new();
     for route in routes {
         for target in Target::ours(route) {
             let name = target.queue(route.queue());
-            let queue = described.get(&name);
+            let queue = by_name.get(&name);
             if ours.iter().any(|known| known.name == name) {
                 continue;
             }
@@ -110,10 +110,10 @@ fn as_it_is(
     route: &RouteOptions,
     target: Target,
     name: String,
-    described: Option<&Described>,
-) -> Ours {
-    let declared = target.arguments(route);
-    let declared = declared.inner().get("x-overflow");
+    described: Option<&DescribedQueue>,
+) -> OwnQueue {
+    let arguments = target.arguments(route);
+    let declared = arguments.inner().get("x-overflow");
     let (queue_type, overflow) = match described {
         Some(queue) => (
             match queue.kind.as_str() {
@@ -133,7 +133,7 @@ fn as_it_is(
                 .map(ToString::to_string),
         ),
     };
-    Ours {
+    OwnQueue {
         target,
         name,
         queue_type,
@@ -142,7 +142,7 @@ fn as_it_is(
 }
 
 /// Why a wait queue that is there would not send its messages back in time.
-fn unusable(route: &RouteOptions, target: Target, queue: &Described) -> Option<String> {
+fn unusable(route: &RouteOptions, target: Target, queue: &DescribedQueue) -> Option<String> {
     let Target::Wait(rung) = target else {
         return None;
     };
@@ -160,8 +160,8 @@ fn unusable(route: &RouteOptions, target: Target, queue: &Described) -> Option<S
     ))
 }
 
-trait Duplex: AsyncRead + AsyncWrite + Send + Unpin {}
-impl<S: AsyncRead + AsyncWrite + Send + Unpin> Duplex for S {}
+trait ApiStream: AsyncRead + AsyncWrite + Send + Unpin {}
+impl<S: AsyncRead + AsyncWrite + Send + Unpin> ApiStream for S {}
 
 /// One server of the API.
 struct Api<'a> {
@@ -172,11 +172,13 @@ struct Api<'a> {
 
 impl<'a> Api<'a> {
     fn new(options: &'a RabbitOptions) -> Result<Self, ManagementError> {
-        let url = options.settings.management.as_ref();
-        let url = url.map_or("", |url| url.expose_secret());
-        let url = Url::parse(url).map_err(|reason| ManagementError::Url(reason.to_string()))?;
-        let user = Some(url.username()).filter(|user| !user.is_empty());
-        let user = percent_decoded(user.unwrap_or("guest"));
+        let text = options.settings.management.as_ref();
+        let url = Url::parse(text.map_or("", |text| text.expose_secret()))
+            .map_err(|reason| ManagementError::Url(reason.to_string()))?;
+        let user = percent_decoded(match url.username() {
+            "" => "guest",
+            name => name,
+        });
         let password = match (url.password(), &options.password) {
             (Some(password), _) => percent_decoded(password),
             (None, Some(secret)) => secret.get().expose_secret().to_owned(),
@@ -192,18 +194,18 @@ impl<'a> Api<'a> {
 
     async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, ManagementError> {
         let bound = self.options.settings.connect_timeout.get();
-        let answer = timeout(bound, self.answer(path)).await;
-        let answer = answer.unwrap_or(Err(ManagementError::Late(bound)))?;
-        serde_json::from_slice(&answer).map_err(|error| ManagementError::Unreadable {
+        let body = timeout(bound, self.fetch(path))
+            .await
+            .unwrap_or(Err(ManagementError::Late(bound)))?;
+        serde_json::from_slice(&body).map_err(|error| ManagementError::Unreadable {
             path: path.to_owned(),
             reason: error.to_string(),
         })
     }
 
-    async fn answer(&self, path: &str) -> Result<Bytes, ManagementError> {
+    async fn fetch(&self, path: &str) -> Result<Bytes, ManagementError> {
         let lost = |error: &dyn std::error::Error| ManagementError::Unreachable(error.to_string());
-        let stream = self.connect().await;
-        let stream = stream.map_err(|error| {
+        let stream = self.connect().await.map_err(|error| {
             let said = why(&error).unwrap_or_else(|| error.to_string());
             ManagementError::Unreachable(said)
         })?;
@@ -217,16 +219,18 @@ impl<'a> Api<'a> {
             .header(AUTHORIZATION, &self.authorization)
             .body(Empty::<Bytes>::new())
             .map_err(|error| lost(&error))?;
-        let answer = sender.send_request(request).await;
-        let answer = answer.map_err(|error| lost(&error))?;
+        let answer = sender
+            .send_request(request)
+            .await
+            .map_err(|error| lost(&error))?;
         let status = answer.status();
-        let body = Limited::new(answer.into_body(), MOST).collect().await;
+        let collected = Limited::new(answer.into_body(), MOST).collect().await;
         driver.abort();
         let unreadable = |reason: String| ManagementError::Unreadable {
             path: path.to_owned(),
             reason,
         };
-        let body = body
+        let body = collected
             .map_err(|error| unreadable(error.to_string()))?
             .to_bytes();
         match status {
@@ -241,7 +245,7 @@ impl<'a> Api<'a> {
         }
     }
 
-    async fn connect(&self) -> std::io::Result<Box<dyn Duplex>> {
+    async fn connect(&self) -> std::io::Result<Box<dyn ApiStream>> {
         let host = self.url.host_str().unwrap_or_default();
         let port = self.url.port_or_known_default().unwrap_or(15672);
         let address = host.trim_matches(['[', ']']);

@@ -17,9 +17,11 @@ use url::Url;
 
 use crate::rabbit::RabbitError;
 use crate::rabbit::connections::Connections;
-use crate::rabbit::connections::live::Live;
+use crate::rabbit::connections::live::LiveConnection;
 use crate::rabbit::options::{RabbitOptions, RouteOptions, addresses, virtual_host};
-use crate::rabbit::queues::topology::{Copy, DURABLE, QueueCounts, Target, published, typed};
+use crate::rabbit::queues::topology::{
+    CopyMessage, DURABLE, QueueCounts, Target, publish_confirmed, typed,
+};
 use crate::rabbit::queues::usable::Standing;
 use sluiced_ports::store::FleetNames;
 use sluiced_settings::types::QueueType;
@@ -113,7 +115,7 @@ pub async fn queue(
     state
 }
 
-async fn look(live: &Live, route: &RouteOptions) -> Result<QueueState, RabbitError> {
+async fn look(live: &LiveConnection, route: &RouteOptions) -> Result<QueueState, RabbitError> {
     let channel = live.open_channel().await?;
     let found = live.find(&channel, route.queue()).await;
     let as_they_are = match &found {
@@ -128,7 +130,7 @@ async fn look(live: &Live, route: &RouteOptions) -> Result<QueueState, RabbitErr
         }) => {
             let left = match route.parks() {
                 true => Vec::new(),
-                false => live.left_behind(route).await?,
+                false => live.find_left_behind(route).await?,
             };
             let classic = is_classic(live, route.queue()).await;
             let parked = left.iter().map(|(_, counts)| counts.messages).sum();
@@ -151,7 +153,11 @@ async fn look(live: &Live, route: &RouteOptions) -> Result<QueueState, RabbitErr
 
 /// Tries the rights to a route's queues, and the settings of those of ours that are there; `found`: the work
 /// queue is there. Returns those that are used as they are, in words.
-async fn tried(live: &Live, route: &RouteOptions, found: bool) -> Result<Vec<String>, RabbitError> {
+async fn tried(
+    live: &LiveConnection,
+    route: &RouteOptions,
+    found: bool,
+) -> Result<Vec<String>, RabbitError> {
     if found {
         may_consume(live, route.queue()).await?;
     }
@@ -186,23 +192,27 @@ async fn tried(live: &Live, route: &RouteOptions, found: bool) -> Result<Vec<Str
 }
 
 /// Needs the right to write to the default exchange: the broker returns what no queue takes.
-async fn may_publish(live: &Live, nowhere: String) -> Result<(), RabbitError> {
+async fn may_publish(live: &LiveConnection, nowhere: String) -> Result<(), RabbitError> {
     let channel = live.open_channel().await?;
     let select = channel.confirm_select(ConfirmSelectOptions::default());
-    live.answered("confirm.select", select).await?;
-    let copy = Copy {
+    live.answer_to("confirm.select", select).await?;
+    let copy = CopyMessage {
         exchange: String::new(),
         routing_key: nowhere,
         properties: BasicProperties::default(),
         body: Bytes::new(),
     };
-    let published = live.answered("basic.publish", published(channel, copy, || {}));
-    refused(published.await.map(drop))
+    let publishing = publish_confirmed(channel, copy, || {});
+    let published = live.answer_to("basic.publish", publishing).await;
+    refused(published.map(drop))
 }
 
 /// Results need their exchange, or the one queue that they all go to. Only then can be checked whether they may be
 /// published.
-async fn results_have_a_place(live: &Live, route: &RouteOptions) -> Result<(), RabbitError> {
+async fn results_have_a_place(
+    live: &LiveConnection,
+    route: &RouteOptions,
+) -> Result<(), RabbitError> {
     let exchange = live.find_exchange(route.exchange()).await;
     exchange.map_err(RabbitError::of_right)?;
     let results = route.settings.results.as_ref();
@@ -223,7 +233,7 @@ async fn results_have_a_place(live: &Live, route: &RouteOptions) -> Result<(), R
 }
 
 /// Needs the right to read.
-async fn may_consume(live: &Live, queue: &str) -> Result<(), RabbitError> {
+async fn may_consume(live: &LiveConnection, queue: &str) -> Result<(), RabbitError> {
     let channel = live.open_channel().await?;
     let mut impossible = FieldTable::default();
     impossible.insert(
@@ -239,7 +249,7 @@ async fn may_consume(live: &Live, queue: &str) -> Result<(), RabbitError> {
 /// Whether a queue that is there is a classic one. A declaration of another type changes nothing, and the broker
 /// names the first argument that differs: where that is another one, or the user may not declare the queue, the
 /// answer is no.
-async fn is_classic(live: &Live, queue: &str) -> bool {
+async fn is_classic(live: &LiveConnection, queue: &str) -> bool {
     let Ok(channel) = live.open_channel().await else {
         return false;
     };
@@ -250,7 +260,7 @@ async fn is_classic(live: &Live, queue: &str) -> bool {
 
 /// What a queue is that is there; of one that is missing, whether the user may declare it.
 async fn may_use(
-    live: &Live,
+    live: &LiveConnection,
     route: &RouteOptions,
     target: Target,
     queue: &str,
@@ -262,7 +272,7 @@ async fn may_use(
         }
         // Some versions ask for a right to look.
         Ok(_) | Err(RabbitError::Refused { .. }) => {
-            let standing = live.usable(route, target).await;
+            let standing = live.make_usable(route, target).await;
             standing.map(Some).map_err(RabbitError::of_right)
         }
         Err(error) => Err(error),
@@ -274,7 +284,7 @@ async fn may_use(
 /// the type of the queue looks at its properties (`rabbit_queue_type:declare`); RabbitMQ 3 asks for it first. A quorum
 /// queue that is exclusive is made by no version, so nothing is left behind.
 async fn declare_nothing(
-    live: &Live,
+    live: &LiveConnection,
     route: &RouteOptions,
     target: Target,
     queue: &str,
@@ -308,8 +318,11 @@ fn refused(answer: Result<(), RabbitError>) -> Result<(), RabbitError> {
 /// The command that grants what `run` needs for all these routes.
 #[must_use]
 pub fn grant_command(options: &RabbitOptions, routes: &[RouteOptions]) -> String {
-    let url = options.settings.urls.first();
-    let url = url.and_then(|url| Url::parse(url.expose_secret()).ok());
+    let url = options
+        .settings
+        .urls
+        .first()
+        .and_then(|url| Url::parse(url.expose_secret()).ok());
     let user = match &url {
         Some(url) if !url.username().is_empty() => url.username(),
         _ => "guest",

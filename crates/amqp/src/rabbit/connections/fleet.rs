@@ -16,15 +16,19 @@ pub(super) fn fleet_names<'a>(
 ) -> FleetNames {
     let several = hosts.len() > 1;
     let counts = |host: &&str| several || cluster.is_none() || !is_of_this_machine(host);
-    let names = cluster.into_iter().chain(hosts.filter(counts));
-    let names = names.map(|name| format!("{name}:{vhost}").replace(char::is_control, "?"));
-    names.collect()
+    cluster
+        .into_iter()
+        .chain(hosts.filter(counts))
+        .map(|name| format!("{name}:{vhost}").replace(char::is_control, "?"))
+        .collect()
 }
 
 /// Whether `host:port` leads to this machine wherever it is used.
 fn is_of_this_machine(host: &str) -> bool {
-    let name = host.rsplit_once(':').map_or(host, |(name, _)| name);
-    let name = name.trim_matches(['[', ']']);
+    let name = host
+        .rsplit_once(':')
+        .map_or(host, |(name, _)| name)
+        .trim_matches(['[', ']']);
     name == "localhost" || name.parse().is_ok_and(|ip: IpAddr| ip.is_loopback())
 }
 

@@ -12,7 +12,7 @@ use crate::rabbit::RabbitError;
 
 /// A connection that was up when it was handed out.
 #[derive(Debug)]
-pub(in crate::rabbit) struct Live {
+pub(in crate::rabbit) struct LiveConnection {
     pub(in crate::rabbit) connection: Connection,
     /// For each synchronous operation.
     pub(in crate::rabbit) bound: Duration,
@@ -58,7 +58,7 @@ impl Copies {
     }
 }
 
-impl Live {
+impl LiveConnection {
     pub(in crate::rabbit) fn is_up(&self) -> bool {
         self.connection.status().connected()
     }

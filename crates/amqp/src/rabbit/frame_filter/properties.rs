@@ -122,8 +122,8 @@ enum Field {
 type Walk<T> = Result<T, Unreadable>;
 
 fn walk_properties(mut input: &[u8]) -> Walk<()> {
-    let flags = take(&mut input, 2)?;
-    let flags = u16::from_be_bytes([flags[0], flags[1]]);
+    let octets = take(&mut input, 2)?;
+    let flags = u16::from_be_bytes([octets[0], octets[1]]);
     for (place, field) in FIELDS.iter().enumerate() {
         if flags & (1 << (15 - place)) == 0 {
             continue;
@@ -177,15 +177,15 @@ fn walk_name(input: &mut &[u8]) -> Walk<()> {
 
 /// The bytes after a length of four bytes.
 fn sized<'a>(input: &mut &'a [u8]) -> Walk<&'a [u8]> {
-    let count = take(input, 4)?;
-    let count = u32::from_be_bytes([count[0], count[1], count[2], count[3]]);
+    let octets = take(input, 4)?;
+    let count = u32::from_be_bytes([octets[0], octets[1], octets[2], octets[3]]);
     take(input, count as usize)
 }
 
 fn take<'a>(input: &mut &'a [u8], count: usize) -> Walk<&'a [u8]> {
-    let (taken, rest) = input
+    let (taken, behind) = input
         .split_at_checked(count)
         .ok_or(Unreadable::Properties)?;
-    *input = rest;
+    *input = behind;
     Ok(taken)
 }

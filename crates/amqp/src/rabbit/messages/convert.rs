@@ -95,22 +95,23 @@ impl Original {
             return false;
         }
         let trust = self.marked().trust(|name| self.header(name), &marks.keys());
-        let found_by_us = self.header(header::FOUND_BY);
-        let found_by_us = found_by_us.is_some_and(|by| by.as_text() == Some(found_by()));
+        let found_by_us = self
+            .header(header::FOUND_BY)
+            .is_some_and(|by| by.as_text() == Some(found_by()));
         let mut was_forged = false;
-        let mut headers = headers.inner().clone();
-        headers.retain(|name, _| {
+        let mut believed = headers.inner().clone();
+        believed.retain(|name, _| {
             if is_found_by(name.as_str()) {
                 // It leaves the process with no copy.
                 return false;
             }
-            let believed =
+            let is_believed =
                 trust.believes(name.as_str()) || name.as_str() == header::UNREADABLE && found_by_us;
-            was_forged |= !believed;
-            believed
+            was_forged |= !is_believed;
+            is_believed
         });
-        let headers = FieldTable::from(headers);
-        self.properties = self.properties.clone().with_headers(headers);
+        let table = FieldTable::from(believed);
+        self.properties = self.properties.clone().with_headers(table);
         was_forged
     }
 }
@@ -141,7 +142,7 @@ pub(in crate::rabbit) struct ReceivedDelivery {
 }
 
 /// A message from a queue that others can publish to: headers of ours count only if a key of the fleet signed them.
-pub(in crate::rabbit) fn arrived(
+pub(in crate::rabbit) fn convert_delivery(
     delivery: lapin::message::Delivery,
     marks: &Marks,
 ) -> ReceivedDelivery {

@@ -11,11 +11,11 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tracing::{info, warn};
 
-use super::confirms::{ConfirmChannel, Decided, next_decided, usable};
+use super::confirms::{ConfirmChannel, Decided, next_decided, usable_channel};
 use crate::rabbit::RabbitError;
 use crate::rabbit::connections::Connections;
 use crate::rabbit::messages::convert::copies::result_properties;
-use crate::rabbit::queues::topology::Copy;
+use crate::rabbit::queues::topology::CopyMessage;
 use crate::{LOG_EVERY, QueueEvents, ResultOutcome};
 use sluiced_ports::clock::Clock;
 use sluiced_ports::queue::PublishRequest;
@@ -57,7 +57,7 @@ impl ArrivalPublisher {
                     let Some(request) = request else { return };
                     self.publish(&mut open, request).await
                 }
-                decided = next_decided(&mut open) => decided.map(|decided| self.decided(decided)),
+                decided = next_decided(&mut open) => decided.map(|publications| self.report_decided(publications)),
             };
             match ended {
                 Ok(()) if log.over() => {
@@ -87,11 +87,12 @@ impl ArrivalPublisher {
         if request.confirmed.is_closed() {
             return Ok(());
         }
-        let open = usable(open, self.connections.publishing.acquire(), self.confirm).await?;
+        let open =
+            usable_channel(open, self.connections.publishing.acquire(), self.confirm).await?;
         if open.live.is_blocked() {
             return Err(RabbitError::Blocked);
         }
-        let copy = Copy {
+        let copy = CopyMessage {
             exchange: self.results.exchange.clone(),
             routing_key: request.publication.routing_key.clone(),
             properties: result_properties(&request.publication),
@@ -101,8 +102,8 @@ impl ArrivalPublisher {
         Ok(())
     }
 
-    fn decided(&self, decided: Vec<Decided<PublishRequest>>) {
-        for Decided { of, result } in decided {
+    fn report_decided(&self, publications: Vec<Decided<PublishRequest>>) {
+        for Decided { of, result } in publications {
             let outcome = match result {
                 Ok(()) => ResultOutcome::Confirmed,
                 Err(_) if self.results.unroutable() == Unroutable::Drop => {

@@ -38,10 +38,10 @@ use lapin::{Channel, Confirmation};
 use tokio::time::{Instant, sleep_until};
 
 use crate::rabbit::RabbitError;
-use crate::rabbit::connections::live::Live;
+use crate::rabbit::connections::live::LiveConnection;
 use crate::rabbit::messages::convert::copies::{copy_number, numbered};
 use crate::rabbit::messages::convert::frame_size::shortened;
-use crate::rabbit::queues::topology::{Copy, published};
+use crate::rabbit::queues::topology::{CopyMessage, publish_confirmed};
 
 /// The most copies that are under way at a time.
 const MOST: usize = 512;
@@ -49,6 +49,7 @@ const MOST: usize = 512;
 pub(in crate::rabbit) const WINDOW: usize = 1 << 20;
 /// The slowest connection that is waited for, in bytes a second.
 const SLOWEST: f64 = 65_536.0;
+
 /// What became of a copy: it is in its queue, or was not taken.
 #[derive(Debug)]
 pub(in crate::rabbit) struct Decided<T> {
@@ -68,23 +69,23 @@ struct Pending<T> {
 
 /// What the broker answered to a copy.
 #[derive(Clone, Copy, Debug)]
-enum Fate {
+enum CopyFate {
     Taken,
     Returned,
     Rejected,
 }
 
-type Answer = (u64, lapin::Result<Confirmation>);
+type NumberedConfirm = (u64, lapin::Result<Confirmation>);
 
 /// A channel on which copies are published and confirmed, each with a `T` that is returned once it is
 /// decided.
 #[derive(Debug)]
 pub(in crate::rabbit) struct ConfirmChannel<T> {
-    pub(super) live: Arc<Live>,
+    pub(super) live: Arc<LiveConnection>,
     channel: Channel,
     /// The longest time without progress.
     confirm: Duration,
-    answers: FuturesUnordered<BoxFuture<'static, Answer>>,
+    answers: FuturesUnordered<BoxFuture<'static, NumberedConfirm>>,
     /// By number.
     under_way: BTreeMap<u64, Pending<T>>,
     /// The bytes of those.
@@ -111,12 +112,12 @@ pub(in crate::rabbit) struct ConfirmChannel<T> {
 
 /// The channel to publish on: the one in `open` as long as it takes copies or some are under way on it, and else
 /// a new one on the connection that `live` gets. `confirm`: the longest time without progress.
-pub(in crate::rabbit) async fn usable<T>(
+pub(in crate::rabbit) async fn usable_channel<T>(
     open: &mut Option<ConfirmChannel<T>>,
-    live: impl Future<Output = Result<Arc<Live>, RabbitError>>,
+    live: impl Future<Output = Result<Arc<LiveConnection>, RabbitError>>,
     confirm: Duration,
 ) -> Result<&mut ConfirmChannel<T>, RabbitError> {
-    let usable = match open.take() {
+    let channel = match open.take() {
         Some(old) if old.is_open() || !old.is_idle() => old,
         old => {
             if let Some(old) = old {
@@ -125,7 +126,7 @@ pub(in crate::rabbit) async fn usable<T>(
             ConfirmChannel::open(live.await?, confirm).await?
         }
     };
-    Ok(open.insert(usable))
+    Ok(open.insert(channel))
 }
 
 /// What becomes of copies that are under way; without any it waits forever.
@@ -139,13 +140,13 @@ pub(super) async fn next_decided<T>(
 }
 
 impl<T> ConfirmChannel<T> {
-    async fn open(live: Arc<Live>, confirm: Duration) -> Result<Self, RabbitError> {
+    async fn open(live: Arc<LiveConnection>, confirm: Duration) -> Result<Self, RabbitError> {
         if live.is_blocked() {
             return Err(RabbitError::Blocked);
         }
         let channel = live.open_channel().await?;
         let select = channel.confirm_select(ConfirmSelectOptions::default());
-        live.answered("confirm.select", select).await?;
+        live.answer_to("confirm.select", select).await?;
         let progress = (Instant::now(), live.copies.written());
         Ok(Self {
             live,
@@ -191,7 +192,7 @@ impl<T> ConfirmChannel<T> {
 
     /// Publishes a copy, behind those before it: it is sent while [`Self::next`] is polled. Returns whether
     /// it lost headers.
-    pub(in crate::rabbit) fn publish(&mut self, copy: Copy, of: T) -> bool {
+    pub(in crate::rabbit) fn publish(&mut self, copy: CopyMessage, of: T) -> bool {
         if self.is_idle() {
             self.was_left_alone();
         }
@@ -208,7 +209,7 @@ impl<T> ConfirmChannel<T> {
             bytes,
             since: Instant::now(),
         };
-        let copy = Copy {
+        let copy = CopyMessage {
             properties: short.unwrap_or(properties),
             ..copy
         };
@@ -219,11 +220,11 @@ impl<T> ConfirmChannel<T> {
         let written = Arc::clone(&self.written);
         self.answers.push(
             async move {
-                let written = || {
+                let on_written = || {
                     written.fetch_add(1, Ordering::Relaxed);
                     live.copies.wrote();
                 };
-                (number, published(channel, copy, written).await)
+                (number, publish_confirmed(channel, copy, on_written).await)
             }
             .boxed(),
         );
@@ -262,7 +263,7 @@ impl<T> ConfirmChannel<T> {
                         return Ok(decided);
                     }
                 }
-                () = sleep_until(late) => self.late()?,
+                () = sleep_until(late) => self.check_progress()?,
             }
         }
     }
@@ -273,7 +274,7 @@ impl<T> ConfirmChannel<T> {
     }
 
     /// Nothing was confirmed for so long.
-    fn late(&mut self) -> Result<(), RabbitError> {
+    fn check_progress(&mut self) -> Result<(), RabbitError> {
         let written = self.live.copies.written();
         let before = std::mem::replace(&mut self.progress, (Instant::now(), written)).1;
         if self.live.is_blocked() {
@@ -290,7 +291,7 @@ impl<T> ConfirmChannel<T> {
         })
     }
 
-    fn judge(&mut self, answers: Vec<Answer>) -> Vec<Decided<T>> {
+    fn judge(&mut self, answers: Vec<NumberedConfirm>) -> Vec<Decided<T>> {
         let (mut taken, mut refused) = (Vec::new(), Vec::new());
         for (number, answer) in answers {
             let confirmation = match answer {
@@ -318,24 +319,24 @@ impl<T> ConfirmChannel<T> {
         let (back, taken): (Vec<u64>, Vec<u64>) = taken
             .into_iter()
             .partition(|number| self.returned.contains(number));
-        let all = [
-            (taken, Fate::Taken),
-            (back, Fate::Returned),
-            (refused, Fate::Rejected),
+        let fates = [
+            (taken, CopyFate::Taken),
+            (back, CopyFate::Returned),
+            (refused, CopyFate::Rejected),
         ];
-        let all = all.into_iter();
-        let each =
-            all.flat_map(|(numbers, fate)| numbers.into_iter().map(move |number| (number, fate)));
-        each.filter_map(|(number, fate)| self.decide(number, fate))
+        fates
+            .into_iter()
+            .flat_map(|(numbers, fate)| numbers.into_iter().map(move |number| (number, fate)))
+            .filter_map(|(number, fate)| self.decide(number, fate))
             .collect()
     }
 
-    fn decide(&mut self, number: u64, fate: Fate) -> Option<Decided<T>> {
+    fn decide(&mut self, number: u64, fate: CopyFate) -> Option<Decided<T>> {
         let Pending { of, queue, .. } = self.take_out(number)?;
         let result = match fate {
-            Fate::Taken => Ok(()),
-            Fate::Returned => Err(RabbitError::Returned { queue }),
-            Fate::Rejected => Err(RabbitError::Rejected { queue }),
+            CopyFate::Taken => Ok(()),
+            CopyFate::Returned => Err(RabbitError::Returned { queue }),
+            CopyFate::Rejected => Err(RabbitError::Rejected { queue }),
         };
         Some(Decided { of, result })
     }
@@ -360,9 +361,12 @@ impl<T> ConfirmChannel<T> {
 
     /// Waits no longer for the copies that `is_over` names. Their confirms may still come, and are ignored.
     pub(super) fn give_up(&mut self, is_over: impl Fn(&T) -> bool) -> Vec<T> {
-        let over = self.under_way.iter();
-        let over = over.filter(|(_, pending)| is_over(&pending.of));
-        let over: Vec<u64> = over.map(|(number, _)| *number).collect();
+        let over: Vec<u64> = self
+            .under_way
+            .iter()
+            .filter(|(_, pending)| is_over(&pending.of))
+            .map(|(number, _)| *number)
+            .collect();
         let out = over.into_iter().filter_map(|number| self.take_out(number));
         out.map(|pending| pending.of).collect()
     }

@@ -4,7 +4,7 @@
 //!
 //! A copy that is not confirmed is published again with backoff: its verdict is decided, and giving the message back
 //! would repeat its call. A copy may exist twice, but it is never missing. One that no queue took for a quarter of
-//! the broker's ack timeout has no place ([`Outcome::Nowhere`]): the session must settle its message before the
+//! the broker's ack timeout has no place ([`CopyOutcome::Nowhere`]): the session must settle its message before the
 //! broker ends the channel, and with it every call under way. `faults` does all of that.
 
 mod faults;
@@ -20,10 +20,10 @@ use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
 use tokio_util::task::AbortOnDropHandle;
 
 use self::faults::is_refusal;
-use super::confirms::{ConfirmChannel, Decided, next_decided, usable};
+use super::confirms::{ConfirmChannel, Decided, next_decided, usable_channel};
 use crate::ResultOutcome;
 use crate::rabbit::RabbitError;
-use crate::rabbit::queues::topology::{Copy, Target};
+use crate::rabbit::queues::topology::{CopyMessage, Target};
 use crate::rabbit::supervisor::Context;
 use sluiced_ports::lock;
 use sluiced_settings::types::Unroutable;
@@ -48,7 +48,7 @@ pub(in crate::rabbit) struct Republish {
 
 /// What became of a copy or of a result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::rabbit) enum Outcome {
+pub(in crate::rabbit) enum CopyOutcome {
     /// The copy or the result is in a queue, or was dropped as the route says.
     Safe,
     /// No queue took it in time. It is published no more.
@@ -80,7 +80,7 @@ pub(in crate::rabbit) struct Publisher {
     /// Bounded by the prefetch.
     copies: mpsc::UnboundedSender<Republish>,
     /// What became of copies, by their tags.
-    pub(in crate::rabbit) decided: mpsc::UnboundedReceiver<(u64, Outcome)>,
+    pub(in crate::rabbit) decided: mpsc::UnboundedReceiver<(u64, CopyOutcome)>,
     /// Why copies are not confirmed, once several tries in a row failed.
     failing: Arc<Mutex<Option<Arc<str>>>>,
     _task: AbortOnDropHandle<()>,
@@ -130,7 +130,7 @@ impl Publisher {
 #[derive(Debug)]
 struct Outbox {
     context: Arc<Context>,
-    decided: mpsc::UnboundedSender<(u64, Outcome)>,
+    decided: mpsc::UnboundedSender<(u64, CopyOutcome)>,
     failing: Arc<Mutex<Option<Arc<str>>>>,
     open: Option<ConfirmChannel<Republish>>,
     /// Queues that exist, as far as is known; `None`: the exchange of results.
@@ -172,7 +172,7 @@ impl Outbox {
                     self.ready.extend(self.waiting.drain(..));
                 }
                 decided = next_decided(&mut self.open) => self.on_decided(decided).await,
-                _ = look.tick() => self.look(),
+                _ = look.tick() => self.check_waiting(),
             }
         }
     }
@@ -183,7 +183,7 @@ impl Outbox {
         while let Some(first) = self.ready.front() {
             let (place, bytes) = (first.to.place(), first.body.len());
             let live = self.context.connections.publishing.acquire();
-            let open = usable(&mut self.open, live, confirm).await?;
+            let open = usable_channel(&mut self.open, live, confirm).await?;
             if open.live.is_blocked() {
                 return Err(RabbitError::Blocked);
             }
@@ -215,7 +215,7 @@ impl Outbox {
                 Destination::Queue(target) => (String::new(), target.queue(route.queue())),
                 Destination::Result(key) => (route.exchange().to_owned(), key.clone()),
             };
-            let copy = Copy {
+            let copy = CopyMessage {
                 exchange,
                 routing_key,
                 properties: republish.properties.clone(),
@@ -231,63 +231,81 @@ impl Outbox {
     /// Handles copies that were decided.
     async fn on_decided(&mut self, decided: Result<Vec<Decided<Republish>>, RabbitError>) {
         match decided {
-            Ok(decided) => {
-                for Decided { of, result } in decided {
-                    match result {
-                        Ok(()) => {
-                            self.failed.remove(&of.tag);
-                            let context = &self.context;
-                            match of.to {
-                                Destination::Result(_) => {
-                                    let route = &context.route.name;
-                                    context.events.result(route, ResultOutcome::Confirmed);
-                                }
-                                Destination::Queue(target) => {
-                                    context.counts.put(target, context.clock.now());
-                                }
-                            }
-                            // If the session is gone, the result is not needed.
-                            self.decided.send((of.tag, Outcome::Safe)).ok();
-                        }
-                        Err(error) if is_refusal(&error) && self.may_be_dropped(&of) => {
-                            self.failed.remove(&of.tag);
-                            let Context { events, route, .. } = &*self.context;
-                            events.result(&route.name, ResultOutcome::Unroutable);
-                            self.decided.send((of.tag, Outcome::Safe)).ok();
-                        }
-                        Err(error) => {
-                            // Its queue may be gone.
-                            self.declared.remove(&of.to.place());
-                            let error = self.named(&of.to, error);
-                            self.fail(of, &error);
-                        }
-                    }
+            Ok(copies) => {
+                for Decided { of, result } in copies {
+                    self.on_copy_decided(of, result);
                 }
-                self.recovered();
+                self.note_recovery();
             }
             // They will be taken when the alarm is over.
-            Err(error @ RabbitError::Blocked) => {
-                let under_way = self.open.as_ref().map_or(0, ConfirmChannel::under_way);
-                let Context { events, route, .. } = &*self.context;
-                (0..under_way).for_each(|_| events.unconfirmed(&route.name));
-                self.show(&error);
-                self.log_fault(None, &error);
+            Err(error @ RabbitError::Blocked) => self.on_blocked(&error),
+            Err(error) => self.on_channel_lost(&error).await,
+        }
+    }
+
+    /// A copy or a result is in a queue, is dropped as the route says, or is tried again.
+    fn on_copy_decided(&mut self, copy: Republish, result: Result<(), RabbitError>) {
+        match result {
+            Ok(()) => {
+                self.count_confirmed(&copy.to);
+                self.report_safe(copy.tag);
+            }
+            Err(error) if is_refusal(&error) && self.may_be_dropped(&copy) => {
+                self.count_result(ResultOutcome::Unroutable);
+                self.report_safe(copy.tag);
             }
             Err(error) => {
-                self.declared.clear();
-                if let Some(open) = self.open.take() {
-                    for copy in open.close().await {
-                        self.fail(copy, &error);
-                    }
-                }
+                // Its queue may be gone.
+                self.declared.remove(&copy.to.place());
+                let named = self.named(&copy.to, error);
+                self.fail(copy, &named);
+            }
+        }
+    }
+
+    fn count_confirmed(&self, to: &Destination) {
+        match to {
+            Destination::Result(_) => self.count_result(ResultOutcome::Confirmed),
+            Destination::Queue(target) => {
+                let now = self.context.clock.now();
+                self.context.counts.note_put(*target, now);
+            }
+        }
+    }
+
+    fn count_result(&self, outcome: ResultOutcome) {
+        let Context { events, route, .. } = &*self.context;
+        events.result(&route.name, outcome);
+    }
+
+    fn report_safe(&mut self, tag: u64) {
+        self.failed.remove(&tag);
+        // If the session is gone, the result is not needed.
+        self.decided.send((tag, CopyOutcome::Safe)).ok();
+    }
+
+    fn on_blocked(&mut self, error: &RabbitError) {
+        let under_way = self.open.as_ref().map_or(0, ConfirmChannel::under_way);
+        let Context { events, route, .. } = &*self.context;
+        (0..under_way).for_each(|_| events.unconfirmed(&route.name));
+        self.show_failing(error);
+        self.log_fault(None, error);
+    }
+
+    /// The fate of the copies under way is not known: they are published again.
+    async fn on_channel_lost(&mut self, error: &RabbitError) {
+        self.declared.clear();
+        if let Some(open) = self.open.take() {
+            for copy in open.close().await {
+                self.fail(copy, error);
             }
         }
     }
 
     /// Whether it is a result that is dropped once no queue takes it.
-    fn may_be_dropped(&self, of: &Republish) -> bool {
+    fn may_be_dropped(&self, copy: &Republish) -> bool {
         let results = self.context.route.results.as_ref();
         let drops = results.is_some_and(|results| results.unroutable() == Unroutable::Drop);
-        drops && matches!(of.to, Destination::Result(_))
+        drops && matches!(copy.to, Destination::Result(_))
     }
 }

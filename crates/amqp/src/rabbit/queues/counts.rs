@@ -30,7 +30,7 @@ use super::renewal::Renewal;
 use super::topology::{QueueCounts, Target};
 use crate::rabbit::RabbitError;
 use crate::rabbit::commands::letters;
-use crate::rabbit::connections::live::Live;
+use crate::rabbit::connections::live::LiveConnection;
 use crate::rabbit::supervisor::Context;
 use sluiced_core::ladder::Rung;
 use sluiced_core::parking::ParkedQueue;
@@ -64,19 +64,19 @@ impl Counting {
     /// Starts them. Must be called inside a tokio runtime.
     pub(in crate::rabbit) fn start(context: &Arc<Context>) -> Self {
         let (sender, news) = mpsc::unbounded_channel();
-        let broker = || Broker {
+        let counter = || QueueCounter {
             context: Arc::clone(context),
             news: sender.clone(),
         };
         let parked = if context.route.parks() {
-            tokio::spawn(ParkedCounter(broker()).run())
+            tokio::spawn(ParkedCounter(counter()).run())
         } else {
-            tokio::spawn(LeftBehind(broker()).run())
+            tokio::spawn(LeftBehind(counter()).run())
         };
         let renewal = Renewal {
             context: Arc::clone(context),
         };
-        let others = tokio::spawn(broker().run());
+        let others = tokio::spawn(counter().run());
         let tasks = [others, parked, tokio::spawn(renewal.run())];
         Self {
             news,
@@ -86,13 +86,13 @@ impl Counting {
 }
 
 /// Asks the broker for the counts of a route.
-struct Broker {
+struct QueueCounter {
     context: Arc<Context>,
     news: mpsc::UnboundedSender<News>,
 }
 
 /// What a look at a queue shows.
-enum Looked {
+enum LookResult {
     Holds(QueueCounts),
     Missing,
     /// The user may not look, and why. Nothing is known of it.
@@ -102,10 +102,10 @@ enum Looked {
 /// A wait queue, and in how many rounds it is looked for.
 type Wait = (Rung, u32);
 
-impl Broker {
+impl QueueCounter {
     async fn run(self) {
-        let steps = self.context.ladder.rungs();
-        let mut waits: Vec<Wait> = steps.map(|step| (step, 0)).collect();
+        let rungs = self.context.ladder.rungs();
+        let mut waits: Vec<Wait> = rungs.map(|rung| (rung, 0)).collect();
         let (mut is_told, mut unconsumed) = (false, None);
         loop {
             let route = &self.context.route.name;
@@ -145,14 +145,14 @@ impl Broker {
             (Target::Dead, QueuePart::Dead),
         ] {
             match self.messages(&live, &mut channel, target).await? {
-                Looked::Holds(found) => {
-                    self.counted(part, found.messages.into());
+                LookResult::Holds(found) => {
+                    self.report_count(part, found.messages.into());
                     if target == Target::Work {
                         self.check_consumed(&found, unconsumed, began);
                     }
                 }
-                Looked::Missing => {
-                    self.counted(part, 0);
+                LookResult::Missing => {
+                    self.report_count(part, 0);
                     if target == Target::Dead {
                         self.try_again(target).await;
                     } else {
@@ -160,20 +160,20 @@ impl Broker {
                         self.tell(News::Unconsumed(began, RabbitError::Missing { queue }));
                     }
                 }
-                Looked::Refused(reason) => refused = Some(reason),
+                LookResult::Refused(reason) => refused = Some(reason),
             }
         }
         let (mut waiting, mut all_counted) = (0, true);
-        for (step, rounds) in waits {
-            let target = Target::Wait(*step);
+        for (rung, rounds) in waits {
+            let target = Target::Wait(*rung);
             if *rounds > 0 && !self.context.counts.knows(target) {
                 *rounds -= 1;
                 continue;
             }
             match self.messages(&live, &mut channel, target).await? {
-                Looked::Holds(found) => waiting += u64::from(found.messages),
-                Looked::Missing => *rounds = PATIENCE,
-                Looked::Refused(reason) => {
+                LookResult::Holds(found) => waiting += u64::from(found.messages),
+                LookResult::Missing => *rounds = PATIENCE,
+                LookResult::Refused(reason) => {
                     *rounds = PATIENCE;
                     all_counted = false;
                     refused = Some(reason);
@@ -181,7 +181,7 @@ impl Broker {
             }
         }
         if all_counted {
-            self.counted(QueuePart::Waiting, waiting);
+            self.report_count(QueuePart::Waiting, waiting);
         }
         live.close(&channel, "counted").await.map(|()| refused)
     }
@@ -211,10 +211,10 @@ impl Broker {
     /// gone is reported.
     async fn messages(
         &self,
-        live: &Live,
+        live: &LiveConnection,
         channel: &mut Channel,
         target: Target,
-    ) -> Result<Looked, RabbitError> {
+    ) -> Result<LookResult, RabbitError> {
         let context = &self.context;
         let queue = target.queue(context.route.queue());
         let found = match live.find(channel, &queue).await {
@@ -222,31 +222,33 @@ impl Broker {
             Err(RabbitError::Missing { .. }) => {
                 context.report_gone(target);
                 *channel = live.open_channel().await?;
-                return Ok(Looked::Missing);
+                return Ok(LookResult::Missing);
             }
             Err(RabbitError::Refused { reason }) => {
                 *channel = live.open_channel().await?;
-                return Ok(Looked::Refused(reason));
+                return Ok(LookResult::Refused(reason));
             }
             Err(error) => return Err(error),
         };
         let messages = u64::from(found.messages);
         if context.route.counts {
-            let fewer = context.counts.seen(target, messages, context.clock.now());
+            let fewer = context
+                .counts
+                .note_count(target, messages, context.clock.now());
             let is_unread = target == Target::Dead && fewer > 0 && found.consumers == 0;
             if is_unread && !letters::is_read(live, &queue).await? {
                 self.look_again(live, channel, &queue, messages + fewer)
                     .await?;
             }
         }
-        Ok(Looked::Holds(found))
+        Ok(LookResult::Holds(found))
     }
 
     /// Looks again where there were more dead letters before: a letter that was taken to keep the queue from expiring
     /// is back by now.
     async fn look_again(
         &self,
-        live: &Live,
+        live: &LiveConnection,
         channel: &Channel,
         queue: &str,
         before: u64,
@@ -254,7 +256,7 @@ impl Broker {
         sleep(OFTEN).await;
         let now = u64::from(live.find(channel, queue).await?.messages);
         let (context, target) = (&self.context, Target::Dead);
-        context.counts.seen(target, now, context.clock.now());
+        context.counts.note_count(target, now, context.clock.now());
         if now < before {
             context.report_fewer(target, before - now);
         }
@@ -272,7 +274,7 @@ impl Broker {
         }
     }
 
-    fn counted(&self, part: QueuePart, count: u64) {
+    fn report_count(&self, part: QueuePart, count: u64) {
         let Context { events, route, .. } = &*self.context;
         if route.counts {
             events.counted(&route.name, part, count);

@@ -20,7 +20,7 @@ use tokio::time::sleep;
 use super::topology::Target;
 use crate::rabbit::RabbitError;
 use crate::rabbit::commands::letters::Letters;
-use crate::rabbit::connections::live::Live;
+use crate::rabbit::connections::live::LiveConnection;
 use crate::rabbit::supervisor::Context;
 use sluiced_settings::types::QueueType;
 
@@ -49,7 +49,7 @@ impl Renewal {
                     tracing::debug!(route = %route.name, queue, %error, "a queue was not kept from expiring");
                 }
             }
-            self.context.renewed();
+            self.context.note_renewal();
         }
     }
 
@@ -75,12 +75,12 @@ impl Renewal {
     }
 }
 
-impl Live {
+impl LiveConnection {
     /// Reads a message, and gives it back by ending its channel.
     async fn read_one(&self, queue: &str) -> Result<(), RabbitError> {
         let channel = self.open_channel().await?;
         let options = BasicGetOptions { no_ack: false };
-        self.answered("basic.get", channel.basic_get(queue.into(), options))
+        self.answer_to("basic.get", channel.basic_get(queue.into(), options))
             .await?;
         self.close(&channel, "read").await
     }

@@ -21,7 +21,7 @@ use lapin::{BasicProperties, Channel, Confirmation, Consumer, ErrorKind, Exchang
 use tokio::time::timeout;
 
 use crate::rabbit::RabbitError;
-use crate::rabbit::connections::live::Live;
+use crate::rabbit::connections::live::LiveConnection;
 use crate::rabbit::options::RouteOptions;
 use sluiced_core::ladder::Rung;
 use sluiced_core::parking::ParkedQueue;
@@ -54,7 +54,7 @@ impl Target {
     pub(in crate::rabbit) fn queue(self, work: &str) -> String {
         match self {
             Self::Work => work.to_owned(),
-            Self::Wait(step) => format!("{work}.wait.{}", step.label()),
+            Self::Wait(rung) => format!("{work}.wait.{}", rung.label()),
             Self::Parked(parked_queue) => format!("{work}.parked.{}", parked_queue.label()),
             Self::Dead => format!("{work}.dead"),
         }
@@ -67,8 +67,8 @@ impl Target {
             // Where a policy bounds the queue, a copy is refused and tried again, instead of dropping another one.
             table.insert("x-overflow".into(), text("reject-publish"));
         }
-        if let Self::Wait(step) = self {
-            let ttl = i64::try_from(step.length().as_millis()).unwrap_or(i64::MAX);
+        if let Self::Wait(rung) = self {
+            let ttl = i64::try_from(rung.length().as_millis()).unwrap_or(i64::MAX);
             table.insert("x-message-ttl".into(), AMQPValue::LongLongInt(ttl));
             table.insert("x-dead-letter-exchange".into(), text(""));
             table.insert("x-dead-letter-routing-key".into(), text(route.queue()));
@@ -117,7 +117,7 @@ pub(in crate::rabbit) struct QueueCounts {
 }
 
 /// The operations on queues. Each ends within `bound`.
-impl Live {
+impl LiveConnection {
     /// Opens a channel.
     ///
     /// lapin 4.12 remembers for good that the broker ended a channel, under its number, and answers with that error
@@ -131,7 +131,7 @@ impl Live {
                 Ok(Err(error)) if error.is_amqp_soft_error() => {}
                 Ok(Err(error)) if matches!(error.kind(), ErrorKind::ChannelsLimitReached) => break,
                 Ok(opened) => return opened.map_err(|error| RabbitError::from_lapin(&error)),
-                Err(_) => return Err(self.late("channel.open")),
+                Err(_) => return Err(self.late_answer("channel.open")),
             }
         }
         self.cut();
@@ -145,7 +145,7 @@ impl Live {
         channel: &Channel,
         why: &'static str,
     ) -> Result<(), RabbitError> {
-        self.answered("channel.close", channel.close(200, why.into()))
+        self.answer_to("channel.close", channel.close(200, why.into()))
             .await
     }
 
@@ -171,7 +171,7 @@ impl Live {
     }
 
     /// Declares a queue of ours, on a channel of its own.
-    pub(super) async fn target_queue(
+    pub(super) async fn declare_target(
         &self,
         route: &RouteOptions,
         target: Target,
@@ -194,7 +194,7 @@ impl Live {
     }
 
     /// Declares a queue that the broker deletes once it was not declared for so long.
-    pub(in crate::rabbit) async fn short_lived(
+    pub(in crate::rabbit) async fn declare_short_lived(
         &self,
         queue: &str,
         expires: Duration,
@@ -209,7 +209,7 @@ impl Live {
 
     /// The parked queues that are there though the route does not park: an earlier configuration left
     /// them.
-    pub(in crate::rabbit) async fn left_behind(
+    pub(in crate::rabbit) async fn find_left_behind(
         &self,
         route: &RouteOptions,
     ) -> Result<Vec<(ParkedQueue, QueueCounts)>, RabbitError> {
@@ -237,7 +237,7 @@ impl Live {
         let (channel, name) = (channel.clone(), queue.into());
         let declaring = async move { channel.queue_declare(name, options, arguments).await };
         let queue = self
-            .held("queue.declare", declaring)
+            .hold_until_answered("queue.declare", declaring)
             .await?
             .map_err(|error| RabbitError::about_queue(queue, &error))?;
         Ok(QueueCounts {
@@ -262,7 +262,7 @@ impl Live {
             held.exchange_declare(name, kind, options, FieldTable::default())
                 .await
         };
-        self.held("exchange.declare", finding)
+        self.hold_until_answered("exchange.declare", finding)
             .await?
             .map_err(|error| RabbitError::about_exchange(exchange, &error))?;
         self.close(&channel, "found").await
@@ -273,13 +273,13 @@ impl Live {
     /// The broker closes the channel where the answer is no. A channel that is dropped before that is closed from
     /// this side too; lapin 4.12 takes a close that crosses the broker's for a fault of the connection, and ends
     /// the channels of all routes on it. So the channel is held until the answer, also where the caller is gone.
-    async fn held<T: Send + 'static>(
+    async fn hold_until_answered<T: Send + 'static>(
         &self,
         what: &'static str,
         operation: impl Future<Output = T> + Send + 'static,
     ) -> Result<T, RabbitError> {
         match tokio::spawn(timeout(self.bound, operation)).await {
-            Ok(answer) => answer.map_err(|_| self.late(what)),
+            Ok(answer) => answer.map_err(|_| self.late_answer(what)),
             // The runtime ends, and all its tasks with it.
             Err(error) => Err(RabbitError::Lost {
                 reason: error.to_string(),
@@ -298,24 +298,24 @@ impl Live {
         let consuming = channel.basic_consume(queue.into(), "".into(), options, arguments);
         match timeout(self.bound, consuming).await {
             Ok(answer) => answer.map_err(|error| RabbitError::about_consumer(queue, &error)),
-            Err(_) => Err(self.late("basic.consume")),
+            Err(_) => Err(self.late_answer("basic.consume")),
         }
     }
 
     /// The answer to a synchronous operation.
-    pub(in crate::rabbit) async fn answered<T>(
+    pub(in crate::rabbit) async fn answer_to<T>(
         &self,
         what: &'static str,
         operation: impl Future<Output = lapin::Result<T>>,
     ) -> Result<T, RabbitError> {
         match timeout(self.bound, operation).await {
             Ok(answer) => answer.map_err(|error| RabbitError::from_lapin(&error)),
-            Err(_) => Err(self.late(what)),
+            Err(_) => Err(self.late_answer(what)),
         }
     }
 
     /// There was no answer within the bound.
-    pub(in crate::rabbit) const fn late(&self, what: &'static str) -> RabbitError {
+    pub(in crate::rabbit) const fn late_answer(&self, what: &'static str) -> RabbitError {
         RabbitError::Timeout {
             what,
             waited: self.bound,
@@ -325,7 +325,7 @@ impl Live {
 
 /// A copy to publish.
 #[derive(Debug)]
-pub(in crate::rabbit) struct Copy {
+pub(in crate::rabbit) struct CopyMessage {
     /// Empty: the default one, where the routing key is the name of a queue.
     pub(in crate::rabbit) exchange: String,
     pub(in crate::rabbit) routing_key: String,
@@ -335,9 +335,9 @@ pub(in crate::rabbit) struct Copy {
 
 /// Publishes a copy, and waits for its confirm. `written` is called once it needs no memory in this process
 /// any more.
-pub(in crate::rabbit) async fn published(
+pub(in crate::rabbit) async fn publish_confirmed(
     channel: Channel,
-    copy: Copy,
+    copy: CopyMessage,
     written: impl FnOnce(),
 ) -> lapin::Result<Confirmation> {
     let options = BasicPublishOptions {
@@ -345,7 +345,7 @@ pub(in crate::rabbit) async fn published(
         mandatory: true,
         immediate: false,
     };
-    let Copy {
+    let CopyMessage {
         exchange,
         routing_key,
         properties,

@@ -16,7 +16,7 @@ use std::sync::Mutex;
 
 use super::topology::Target;
 use crate::rabbit::RabbitError;
-use crate::rabbit::connections::live::Live;
+use crate::rabbit::connections::live::LiveConnection;
 use crate::rabbit::options::RouteOptions;
 use crate::rabbit::supervisor::Context;
 use sluiced_ports::connect::Link;
@@ -42,12 +42,12 @@ fn works_differently(target: Target, reason: &str) -> bool {
     only_differs && !matches!(target, Target::Wait(_))
 }
 
-impl Live {
+impl LiveConnection {
     /// Makes sure that a queue of ours can be used.
     ///
     /// # Errors
     /// When it is missing and cannot be declared, is a wait queue with other settings, or the broker is lost.
-    pub(in crate::rabbit) async fn usable(
+    pub(in crate::rabbit) async fn make_usable(
         &self,
         route: &RouteOptions,
         target: Target,
@@ -60,7 +60,7 @@ impl Live {
             Err(RabbitError::Refused { .. }) => true,
             Err(error) => return Err(error),
         };
-        match self.target_queue(route, target).await {
+        match self.declare_target(route, target).await {
             Ok(()) if is_there => Ok(Standing::Ours),
             Ok(()) => Ok(Standing::Made),
             Err(RabbitError::Refused { .. }) if is_there => Ok(Standing::NotCompared),
@@ -77,12 +77,12 @@ impl Live {
     }
 
     /// Looks for the work queue, or makes sure of it if the route declares it.
-    pub(in crate::rabbit) async fn work_queue(
+    pub(in crate::rabbit) async fn make_sure_of_work_queue(
         &self,
         route: &RouteOptions,
     ) -> Result<Standing, RabbitError> {
         if route.settings.declare {
-            return self.usable(route, Target::Work).await;
+            return self.make_usable(route, Target::Work).await;
         }
         match self.look_for(route.queue()).await {
             Ok(_) => Ok(Standing::Ours),
@@ -128,15 +128,15 @@ impl Context {
     /// missing is reported.
     ///
     /// # Errors
-    /// As for [`Live::usable`].
+    /// As for [`LiveConnection::make_usable`].
     pub(in crate::rabbit) async fn make_sure(
         &self,
-        live: &Live,
+        live: &LiveConnection,
         target: Target,
     ) -> Result<(), RabbitError> {
         let route = &self.route.name;
         let queue = target.queue(self.route.queue());
-        match live.usable(&self.route, target).await {
+        match live.make_usable(&self.route, target).await {
             Ok(standing) => {
                 match standing {
                     Standing::Made => self.report_gone(target),

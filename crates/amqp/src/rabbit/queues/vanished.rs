@@ -29,14 +29,14 @@ const TOGETHER: Duration = Duration::from_millis(100);
 
 /// What a queue holds, as far as this replica knows.
 #[derive(Clone, Debug)]
-struct Known {
+struct KnownCount {
     /// When it was counted last, and what it held then.
     seen: (Mono, u64),
     /// Put there by this replica since; of a wait queue, all that may still be there.
     puts: VecDeque<(Mono, u64)>,
 }
 
-impl Known {
+impl KnownCount {
     const fn new(now: Mono) -> Self {
         Self {
             seen: (now, 0),
@@ -46,9 +46,11 @@ impl Known {
 
     /// What was put there from a time on, or all.
     fn put_since(&self, since: Option<Mono>) -> u64 {
-        let puts = self.puts.iter();
-        let puts = puts.filter(|(at, _)| since.is_none_or(|since| *at >= since));
-        puts.map(|(_, count)| count).sum()
+        self.puts
+            .iter()
+            .filter(|(at, _)| since.is_none_or(|since| *at >= since))
+            .map(|(_, count)| count)
+            .sum()
     }
 
     /// What it holds now.
@@ -73,11 +75,11 @@ impl Known {
 
 /// What the queues of a route hold. Outlives the sessions.
 #[derive(Debug, Default)]
-pub(in crate::rabbit) struct KnownCounts(Mutex<BTreeMap<Target, Known>>);
+pub(in crate::rabbit) struct KnownCounts(Mutex<BTreeMap<Target, KnownCount>>);
 
 /// What a queue held before it vanished.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Gone {
+struct GoneQueue {
     messages: u64,
     /// When it was counted last.
     ago: Duration,
@@ -85,9 +87,9 @@ struct Gone {
 
 impl KnownCounts {
     /// One more message is in the queue.
-    pub(in crate::rabbit) fn put(&self, target: Target, now: Mono) {
+    pub(in crate::rabbit) fn note_put(&self, target: Target, now: Mono) {
         let mut all = lock(&self.0);
-        let known = all.entry(target).or_insert(Known::new(now));
+        let known = all.entry(target).or_insert(KnownCount::new(now));
         // Messages leave a wait queue by themselves, one by one. What is put elsewhere is forgotten when it is counted.
         let together = match target {
             Target::Wait(_) => TOGETHER,
@@ -104,9 +106,9 @@ impl KnownCounts {
     }
 
     /// The queue was counted. Returns by how many messages fewer than the last time.
-    pub(super) fn seen(&self, target: Target, messages: u64, now: Mono) -> u64 {
+    pub(super) fn note_count(&self, target: Target, messages: u64, now: Mono) -> u64 {
         let mut all = lock(&self.0);
-        let known = all.entry(target).or_insert(Known::new(now));
+        let known = all.entry(target).or_insert(KnownCount::new(now));
         if !matches!(target, Target::Wait(_)) {
             known.puts.clear();
         }
@@ -129,9 +131,9 @@ impl KnownCounts {
     }
 
     /// The queue is missing. `None`: it was not known to be there.
-    fn gone(&self, target: Target, now: Mono) -> Option<Gone> {
+    fn take_gone(&self, target: Target, now: Mono) -> Option<GoneQueue> {
         let mut known = lock(&self.0).remove(&target)?;
-        Some(Gone {
+        Some(GoneQueue {
             messages: known.holds(target, now),
             ago: now.since(known.seen.0),
         })
@@ -151,7 +153,8 @@ const fn part(target: Target) -> QueuePart {
 impl Context {
     /// A queue of ours is missing: reports what it held.
     pub(in crate::rabbit) fn report_gone(&self, target: Target) {
-        let Some(Gone { messages, ago }) = self.counts.gone(target, self.clock.now()) else {
+        let Some(GoneQueue { messages, ago }) = self.counts.take_gone(target, self.clock.now())
+        else {
             return;
         };
         let route = &self.route.name;
@@ -199,20 +202,28 @@ mod tests {
         Target::Wait(Ladder::up_to(length).rung(length))
     }
 
-    fn gone(messages: u64, seconds: u64) -> Option<Gone> {
+    fn gone(messages: u64, seconds: u64) -> Option<GoneQueue> {
         let ago = Duration::from_secs(seconds);
-        Some(Gone { messages, ago })
+        Some(GoneQueue { messages, ago })
     }
 
     #[test]
     fn a_queue_that_is_gone_held_what_was_counted_and_what_was_put_there_since() {
         let known = KnownCounts::default();
-        assert_eq!(known.gone(Target::Dead, at(1)), None, "it was never there");
-        known.seen(Target::Dead, 3, at(1));
-        known.put(Target::Dead, at(4));
-        known.put(Target::Dead, at(5));
-        assert_eq!(known.gone(Target::Dead, at(8)), gone(5, 7));
-        assert_eq!(known.gone(Target::Dead, at(9)), None, "it is reported once");
+        assert_eq!(
+            known.take_gone(Target::Dead, at(1)),
+            None,
+            "it was never there"
+        );
+        known.note_count(Target::Dead, 3, at(1));
+        known.note_put(Target::Dead, at(4));
+        known.note_put(Target::Dead, at(5));
+        assert_eq!(known.take_gone(Target::Dead, at(8)), gone(5, 7));
+        assert_eq!(
+            known.take_gone(Target::Dead, at(9)),
+            None,
+            "it is reported once"
+        );
     }
 
     /// As where another route of the queue counts them, or the user may not look.
@@ -220,53 +231,53 @@ mod tests {
     fn a_queue_that_nothing_counts_takes_no_memory() {
         let known = KnownCounts::default();
         for second in 1..1000 {
-            known.put(Target::Dead, at(second));
+            known.note_put(Target::Dead, at(second));
         }
         assert_eq!(lock(&known.0)[&Target::Dead].puts.len(), 1);
-        assert_eq!(known.gone(Target::Dead, at(1000)), gone(999, 999));
+        assert_eq!(known.take_gone(Target::Dead, at(1000)), gone(999, 999));
     }
 
     #[test]
     fn what_was_put_there_is_not_counted_twice() {
         for target in [Target::Dead, wait(64)] {
             let known = KnownCounts::default();
-            known.put(target, at(1));
-            known.seen(target, 1, at(2));
-            assert_eq!(known.gone(target, at(3)), gone(1, 1));
+            known.note_put(target, at(1));
+            known.note_count(target, 1, at(2));
+            assert_eq!(known.take_gone(target, at(3)), gone(1, 1));
         }
     }
 
     #[test]
     fn messages_come_back_from_a_wait_queue_by_themselves() {
         let known = KnownCounts::default();
-        known.seen(wait(16), 7, at(0));
-        assert_eq!(known.gone(wait(16), at(12)), gone(7, 12));
-        known.seen(wait(16), 7, at(0));
-        assert_eq!(known.gone(wait(16), at(13)), gone(0, 13));
+        known.note_count(wait(16), 7, at(0));
+        assert_eq!(known.take_gone(wait(16), at(12)), gone(7, 12));
+        known.note_count(wait(16), 7, at(0));
+        assert_eq!(known.take_gone(wait(16), at(13)), gone(0, 13));
     }
 
     #[test]
     fn on_a_short_rung_only_what_was_put_there_lately_counts() {
         let known = KnownCounts::default();
-        known.put(wait(4), at(0));
-        known.put(wait(4), at(5));
-        known.put(wait(4), at(6));
-        known.seen(wait(4), 9, at(7));
-        assert_eq!(known.gone(wait(4), at(8)), gone(2, 1));
-        known.seen(wait(4), 9, at(9));
-        assert_eq!(known.gone(wait(4), at(10)), gone(0, 1));
+        known.note_put(wait(4), at(0));
+        known.note_put(wait(4), at(5));
+        known.note_put(wait(4), at(6));
+        known.note_count(wait(4), 9, at(7));
+        assert_eq!(known.take_gone(wait(4), at(8)), gone(2, 1));
+        known.note_count(wait(4), 9, at(9));
+        assert_eq!(known.take_gone(wait(4), at(10)), gone(0, 1));
     }
 
     #[test]
     fn letters_that_come_hide_no_more_than_their_number_and_raise_no_alarm() {
         let known = KnownCounts::default();
-        assert_eq!(known.seen(Target::Dead, 40, at(0)), 0);
+        assert_eq!(known.note_count(Target::Dead, 40, at(0)), 0);
         // Its confirm may come before or after the count that has it.
-        known.put(Target::Dead, at(1));
-        assert_eq!(known.seen(Target::Dead, 40, at(2)), 0);
-        assert_eq!(known.seen(Target::Dead, 0, at(3)), 40);
+        known.note_put(Target::Dead, at(1));
+        assert_eq!(known.note_count(Target::Dead, 40, at(2)), 0);
+        assert_eq!(known.note_count(Target::Dead, 0, at(3)), 40);
         assert!(known.holding().is_empty());
-        known.put(Target::Dead, at(4));
+        known.note_put(Target::Dead, at(4));
         assert_eq!(known.holding(), [Target::Dead]);
         assert!(known.knows(Target::Dead) && !known.knows(Target::Work));
     }

@@ -22,7 +22,7 @@ use tokio::time::{Instant, sleep_until};
 
 use super::Session;
 use crate::rabbit::RabbitError;
-use crate::rabbit::connections::live::Live;
+use crate::rabbit::connections::live::LiveConnection;
 use crate::rabbit::options::RouteOptions;
 use crate::rabbit::queues::topology::Target;
 use sluiced_core::acks::Fate;
@@ -31,11 +31,12 @@ use sluiced_core::parking::ParkedQueue;
 use sluiced_core::time::Mono;
 use sluiced_ports::queue::Verdict;
 
-pub(super) type Item = lapin::message::Delivery;
+/// A delivery, as the client has it.
+pub(super) type BrokerDelivery = lapin::message::Delivery;
 
 /// What a consumer delivered.
-pub(super) enum Received {
-    Delivery(Box<Item>),
+pub(super) enum ConsumerEvent {
+    Delivery(Box<BrokerDelivery>),
     Failed(lapin::Error),
     /// The broker cancelled it: its queue was deleted, or moved with its node.
     Ended {
@@ -136,7 +137,7 @@ impl Consumers {
     /// Starts to consume queues. None is open if one fails: the channel has ended then.
     pub(super) async fn start(
         &mut self,
-        live: &Live,
+        live: &LiveConnection,
         channel: &Channel,
         groups: &[Group],
     ) -> Result<(), RabbitError> {
@@ -146,7 +147,7 @@ impl Consumers {
         for Group { queues, prefetch } in groups {
             // It counts for consumers that are opened after it.
             let qos = channel.basic_qos((*prefetch).max(1), BasicQosOptions::default());
-            live.answered("basic.qos", qos).await?;
+            live.answer_to("basic.qos", qos).await?;
             let starting = queues
                 .iter()
                 .map(|queue| live.consume(channel, queue, usual.clone()));
@@ -157,19 +158,19 @@ impl Consumers {
     }
 
     /// The next of any consumer. Without one it waits forever.
-    pub(super) async fn next(&mut self) -> Received {
+    pub(super) async fn next(&mut self) -> ConsumerEvent {
         poll_fn(|cx| {
             let count = self.open.len();
-            for step in 0..count {
-                let index = (self.turn + step) % count;
+            for offset in 0..count {
+                let index = (self.turn + offset) % count;
                 let (_, consumer) = &mut self.open[index];
                 let received = match consumer.poll_next_unpin(cx) {
                     Poll::Pending => continue,
-                    Poll::Ready(Some(Ok(delivery))) => Received::Delivery(Box::new(delivery)),
-                    Poll::Ready(Some(Err(error))) => Received::Failed(error),
+                    Poll::Ready(Some(Ok(delivery))) => ConsumerEvent::Delivery(Box::new(delivery)),
+                    Poll::Ready(Some(Err(error))) => ConsumerEvent::Failed(error),
                     Poll::Ready(None) => {
                         let (queue, _) = self.open.remove(index);
-                        return Poll::Ready(Received::Ended { queue });
+                        return Poll::Ready(ConsumerEvent::Ended { queue });
                     }
                 };
                 self.turn = index + 1;
@@ -180,7 +181,7 @@ impl Consumers {
         .await
     }
 
-    /// Takes out the open consumers, to be cancelled ([`cancelled`]).
+    /// Takes out the open consumers, to be cancelled ([`cancel_consumers`]).
     pub(super) fn take_open(&mut self) -> Vec<Consumer> {
         let open = std::mem::take(&mut self.open).into_iter();
         open.map(|(_, consumer)| consumer).collect()
@@ -190,18 +191,18 @@ impl Consumers {
 /// Cancels consumers. What still comes until the broker's answer goes to `each`, as it comes: a buffer would
 /// hold all of it. That may be a whole prefetch of large messages on a slow connection, so the bound is for the
 /// time in which nothing comes.
-pub(super) async fn cancelled(
+pub(super) async fn cancel_consumers(
     consumers: Vec<Consumer>,
-    live: &Live,
+    live: &LiveConnection,
     channel: &Channel,
-    mut each: impl FnMut(Item),
+    mut each: impl FnMut(BrokerDelivery),
 ) -> Result<(), RabbitError> {
     let tags: Vec<_> = consumers.iter().map(Consumer::tag).collect();
-    let cancelling = tags
+    let cancels = tags
         .into_iter()
         .map(|tag| channel.basic_cancel(tag, BasicCancelOptions::default()));
-    let mut cancelling = pin!(try_join_all(cancelling));
-    let mut rest = select_all(consumers);
+    let mut cancelling = pin!(try_join_all(cancels));
+    let mut deliveries = select_all(consumers);
     let (mut is_cancelled, mut is_drained) = (false, false);
     let mut end = Instant::now() + live.bound;
     while !is_cancelled || !is_drained {
@@ -211,14 +212,14 @@ pub(super) async fn cancelled(
                 is_cancelled = true;
             }
             // A stream ends behind the last delivery before the broker's answer.
-            item = rest.next(), if !is_drained => match item {
-                Some(item) => {
-                    each(item.map_err(|error| RabbitError::from_lapin(&error))?);
+            delivery = deliveries.next(), if !is_drained => match delivery {
+                Some(delivery) => {
+                    each(delivery.map_err(|error| RabbitError::from_lapin(&error))?);
                     end = Instant::now() + live.bound;
                 }
                 None => is_drained = true,
             },
-            () = sleep_until(end) => return Err(live.late("basic.cancel")),
+            () = sleep_until(end) => return Err(live.late_answer("basic.cancel")),
         }
     }
     Ok(())
@@ -297,11 +298,11 @@ impl Session {
     pub(super) async fn cancel(&mut self) -> Result<(), RabbitError> {
         let open = self.consumers.take_open();
         let (live, channel) = (Arc::clone(&self.live), self.channel.clone());
-        cancelled(open, &live, &channel, |delivery| self.hand_out(delivery)).await
+        cancel_consumers(open, &live, &channel, |delivery| self.hand_out(delivery)).await
     }
 
     /// The delivery goes back to its queue.
-    pub(super) fn give_back_for_room(&mut self, delivery: &Item) {
+    pub(super) fn give_back_for_room(&mut self, delivery: &BrokerDelivery) {
         let route = Arc::clone(&self.context.route.name);
         let label = (route, Verdict::GiveBack.label());
         self.settle_as(delivery.delivery_tag, Fate::Requeue, label);

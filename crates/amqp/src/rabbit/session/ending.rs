@@ -12,7 +12,7 @@ use std::sync::Arc;
 use tokio::time::{Instant, timeout_at};
 
 use super::Session;
-use super::consuming::cancelled;
+use super::consuming::cancel_consumers;
 use super::late::Late;
 use crate::rabbit::RabbitError;
 use sluiced_ports::queue::Leftover;
@@ -37,8 +37,7 @@ impl Session {
             self.settle(settlement);
         }
         if self.channel.status().connected() && self.live.is_up() {
-            let batch = self.unsettled.acks.take_all();
-            if let Err(error) = self.write(batch).await {
+            if let Err(error) = self.write_all().await {
                 tracing::debug!(%error, "the last acknowledgements were not written");
             }
             self.end_channel();
@@ -48,10 +47,10 @@ impl Session {
         self.context.kept.keep(kept.into_iter(), now);
         // Their verdicts were given, and no other ones follow.
         for (tag, _) in self.unsettled.awaiting.drain(..) {
-            self.unsettled.delivered.remove(&tag);
+            self.unsettled.originals.remove(&tag);
         }
-        let delivered = std::mem::take(&mut self.unsettled.delivered);
-        Late::start(self.context, self.settlements, delivered);
+        let originals = std::mem::take(&mut self.unsettled.originals);
+        Late::start(self.context, self.settlements, originals);
     }
 
     /// The broker gets back what it delivered on this channel.
@@ -92,8 +91,7 @@ impl Session {
         }
         // Calls of earlier sessions may have ended since the last look.
         self.publish_awaited_results();
-        let batch = self.unsettled.acks.take_all();
-        self.write(batch).await?;
+        self.write_all().await?;
         while self.unsettled.unconfirmed() > 0 {
             tokio::select! {
                 Some((tag, outcome)) = self.publisher.decided.recv() => self.on_copied(tag, outcome),
@@ -103,10 +101,9 @@ impl Session {
             while let Ok((tag, outcome)) = self.publisher.decided.try_recv() {
                 self.on_copied(tag, outcome);
             }
-            let batch = self.unsettled.acks.take_all();
-            self.write(batch).await?;
+            self.write_all().await?;
         }
-        let rest = self.unsettled.acks.outstanding() as u64;
+        let without_verdict = self.unsettled.acks.outstanding() as u64;
         let came = if self.acknowledged {
             self.let_through().await?
         } else {
@@ -114,7 +111,7 @@ impl Session {
         };
         // Everything that has no verdict goes back with the channel.
         self.live.close(&self.channel, "closing").await?;
-        Ok(unseen + came + rest)
+        Ok(unseen + came + without_verdict)
     }
 
     /// Stops the consumers, and counts the deliveries that still came: the end of the channel gives them
@@ -122,7 +119,7 @@ impl Session {
     async fn stop_unseen(&mut self) -> Result<u64, RabbitError> {
         let mut unseen = 0;
         let open = self.consumers.take_open();
-        cancelled(open, &self.live, &self.channel, |_| unseen += 1).await?;
+        cancel_consumers(open, &self.live, &self.channel, |_| unseen += 1).await?;
         Ok(unseen)
     }
 
@@ -148,7 +145,11 @@ impl Session {
     /// What is left when time runs out: copies under way have verdicts, the rest have none.
     fn uncertain(&self) -> (u64, u64) {
         let unsettled = self.unsettled.unconfirmed() as u64;
-        let rest = (self.unsettled.acks.outstanding() as u64).saturating_sub(unsettled);
-        (rest, unsettled + self.unsettled.acks.settled() as u64)
+        let outstanding = self.unsettled.acks.outstanding() as u64;
+        let without_verdict = outstanding.saturating_sub(unsettled);
+        (
+            without_verdict,
+            unsettled + self.unsettled.acks.settled() as u64,
+        )
     }
 }

@@ -38,13 +38,13 @@ const MARKED_AGE: Duration = Duration::from_secs(24 * 3600);
 
 /// A verdict that outlives its session.
 #[derive(Clone, Debug)]
-pub(super) enum Kept {
+pub(super) enum KeptVerdict {
     Copy(CopyVerdict),
     /// A verdict whose result comes first.
     WithResult(Box<WithResult>),
 }
 
-impl Kept {
+impl KeptVerdict {
     /// A message that is done is known again only by an id of its publisher or by a mark: otherwise another message
     /// that looks the same would be lost without a call.
     pub(super) fn may_be_kept(&self, original: &Original) -> bool {
@@ -61,30 +61,30 @@ impl Kept {
 /// Equal for messages with the same properties and body, which are interchangeable.
 type Fingerprint = [u8; 32];
 /// Equal for a message and its copies.
-type Identity = [u8; 32];
+type MessageIdentity = [u8; 32];
 
 /// The verdicts of the earlier sessions of a queue. Routes may share the queue.
 #[derive(Debug, Default)]
 pub(in crate::rabbit) struct KeptVerdicts {
-    known: Mutex<Known>,
+    known: Mutex<VerdictMemory>,
     /// The most verdicts: older ones beyond it are forgotten.
     most: AtomicUsize,
 }
 
 #[derive(Debug, Default)]
-struct Known {
-    verdicts: HashMap<Identity, Vec<Entry>>,
+struct VerdictMemory {
+    verdicts: HashMap<MessageIdentity, Vec<KeptEntry>>,
     /// The verdicts of messages that were set aside, by their marks.
-    marked: HashMap<String, (Mono, Kept)>,
+    marked: HashMap<String, (Mono, KeptVerdict)>,
     /// How many calls of sessions that ended are under way for a message.
-    awaited: HashMap<Identity, usize>,
+    awaited: HashMap<MessageIdentity, usize>,
 }
 
 #[derive(Debug)]
-struct Entry {
+struct KeptEntry {
     at: Mono,
     of: Fingerprint,
-    kept: Kept,
+    kept: KeptVerdict,
 }
 
 impl KeptVerdicts {
@@ -96,7 +96,7 @@ impl KeptVerdicts {
     }
 
     /// Keeps those of a session that ended.
-    pub(super) fn keep(&self, verdicts: impl Iterator<Item = (Original, Kept)>, now: Mono) {
+    pub(super) fn keep(&self, verdicts: impl Iterator<Item = (Original, KeptVerdict)>, now: Mono) {
         let mut known = lock(&self.known);
         known.make_room(self.most.load(Ordering::Relaxed), now);
         for (original, kept) in verdicts {
@@ -105,12 +105,12 @@ impl KeptVerdicts {
     }
 
     /// Keeps the verdict of one message that goes back to its queue.
-    pub(super) fn keep_one(&self, original: &Original, verdict: Kept, now: Mono) {
+    pub(super) fn keep_one(&self, original: &Original, verdict: KeptVerdict, now: Mono) {
         lock(&self.known).add(original, verdict, now);
     }
 
     /// Keeps a verdict under a new mark; `None`: so many are kept already.
-    pub(super) fn mark(&self, verdict: Kept, now: Mono) -> Option<String> {
+    pub(super) fn mark(&self, verdict: KeptVerdict, now: Mono) -> Option<String> {
         let mut known = lock(&self.known);
         known.forget(now);
         if known.marked.len() >= self.most.load(Ordering::Relaxed) {
@@ -122,21 +122,21 @@ impl KeptVerdicts {
     }
 
     /// Takes the verdict of a mark back.
-    pub(super) fn unmark(&self, mark: &str) -> Option<Kept> {
+    pub(super) fn unmark(&self, mark: &str) -> Option<KeptVerdict> {
         let (_, verdict) = lock(&self.known).marked.remove(mark)?;
         Some(verdict)
     }
 
     /// Calls of these messages are under way, and their session has ended.
-    pub(super) fn expect<'a>(&self, originals: impl Iterator<Item = &'a Original>) {
+    pub(super) fn expect_calls<'a>(&self, originals: impl Iterator<Item = &'a Original>) {
         let mut known = lock(&self.known);
         for original in originals {
             *known.awaited.entry(identity(original)).or_default() += 1;
         }
     }
 
-    /// A call that [`Self::expect`] counted has ended, with this verdict if it is to be known.
-    pub(super) fn came(&self, original: Original, kept: Option<Kept>, now: Mono) {
+    /// A call that [`Self::expect_calls`] counted has ended, with this verdict if it is to be known.
+    pub(super) fn end_call(&self, original: Original, kept: Option<KeptVerdict>, now: Mono) {
         let mut known = lock(&self.known);
         let identity = identity(&original);
         if let Some(count) = known.awaited.get_mut(&identity) {
@@ -158,7 +158,7 @@ impl KeptVerdicts {
     }
 
     /// The verdict of a message that was delivered again.
-    pub(super) fn take(&self, original: &Original, now: Mono) -> Option<Kept> {
+    pub(super) fn take(&self, original: &Original, now: Mono) -> Option<KeptVerdict> {
         let mut known = lock(&self.known);
         if let Some(mark) = original.mark() {
             known.forget(now);
@@ -177,23 +177,23 @@ impl KeptVerdicts {
         if known.verdicts.is_empty() || !original.has_id() {
             return None;
         }
-        let is_accepted = |entry: &Entry| matches!(&entry.kept, Kept::WithResult(with_result) if with_result.verdict == Verdict::Done);
+        let is_accepted = |entry: &KeptEntry| matches!(&entry.kept, KeptVerdict::WithResult(with_result) if with_result.verdict == Verdict::Done);
         match known.take_if(original, now, is_accepted)? {
-            Kept::WithResult(with_result) => Some(with_result.result),
-            Kept::Copy(_) => None,
+            KeptVerdict::WithResult(with_result) => Some(with_result.result),
+            KeptVerdict::Copy(_) => None,
         }
     }
 }
 
-impl Known {
-    fn add(&mut self, original: &Original, kept: Kept, at: Mono) {
+impl VerdictMemory {
+    fn add(&mut self, original: &Original, kept: KeptVerdict, at: Mono) {
         if let Some(mark) = original.mark() {
             self.marked.insert(mark.to_owned(), (at, kept));
             return;
         }
         let of = fingerprint(original);
         let entries = self.verdicts.entry(identity(original)).or_default();
-        entries.push(Entry { at, of, kept });
+        entries.push(KeptEntry { at, of, kept });
     }
 
     fn make_room(&mut self, most: usize, now: Mono) {
@@ -216,8 +216,8 @@ impl Known {
         &mut self,
         original: &Original,
         now: Mono,
-        is_it: impl Fn(&Entry) -> bool,
-    ) -> Option<Kept> {
+        is_it: impl Fn(&KeptEntry) -> bool,
+    ) -> Option<KeptVerdict> {
         self.forget(now);
         let identity = identity(original);
         let entries = self.verdicts.get_mut(&identity)?;
@@ -232,11 +232,11 @@ impl Known {
 
 /// The fingerprint of all that a message carries, without the broker's own counts.
 fn fingerprint(original: &Original) -> Fingerprint {
-    let written = gen_properties(&same_properties(original))(Vec::new().into());
-    let written = written.map_or(Vec::new(), |written| written.into_inner().0);
+    let properties = gen_properties(&same_properties(original))(Vec::new().into())
+        .map_or(Vec::new(), |written| written.into_inner().0);
     let [exchange, routing_key] = original.address();
     let parts = [
-        written.as_slice(),
+        properties.as_slice(),
         exchange.as_bytes(),
         routing_key.as_bytes(),
     ];
@@ -244,7 +244,7 @@ fn fingerprint(original: &Original) -> Fingerprint {
 }
 
 /// The publisher's id and the body.
-fn identity(original: &Original) -> Identity {
+fn identity(original: &Original) -> MessageIdentity {
     let id = original.id().unwrap_or_default();
     digest(&[id.as_bytes()], &original.body)
 }

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use tokio::sync::mpsc;
 
-use super::kept::Kept;
+use super::kept::KeptVerdict;
 use super::settling::{CopyVerdict, WithResult};
 use crate::rabbit::messages::convert::Original;
 use crate::rabbit::supervisor::Context;
@@ -24,7 +24,7 @@ pub(super) struct Late {
     context: Arc<Context>,
     settlements: mpsc::UnboundedReceiver<Settlement>,
     /// Without a verdict, by tag.
-    delivered: HashMap<u64, Original>,
+    originals: HashMap<u64, Original>,
 }
 
 impl Late {
@@ -32,42 +32,42 @@ impl Late {
     pub(super) fn start(
         context: Arc<Context>,
         settlements: mpsc::UnboundedReceiver<Settlement>,
-        mut delivered: HashMap<u64, Original>,
+        mut originals: HashMap<u64, Original>,
     ) {
-        delivered.retain(|_, original| original.has_id());
-        if delivered.is_empty() {
+        originals.retain(|_, original| original.has_id());
+        if originals.is_empty() {
             return;
         }
-        context.kept.expect(delivered.values());
+        context.kept.expect_calls(originals.values());
         let late = Self {
             context,
             settlements,
-            delivered,
+            originals,
         };
         tokio::spawn(late.receive());
     }
 
     async fn receive(mut self) {
-        while !self.delivered.is_empty() {
+        while !self.originals.is_empty() {
             // The last message of the session is gone.
             let Some(settlement) = self.settlements.recv().await else {
                 break;
             };
-            if let Some(original) = self.delivered.remove(&settlement.tag) {
+            if let Some(original) = self.originals.remove(&settlement.tag) {
                 let kept = kept_of(settlement, &self.context);
                 let now = self.context.clock.now();
-                self.context.kept.came(original, kept, now);
+                self.context.kept.end_call(original, kept, now);
             }
         }
         let now = self.context.clock.now();
-        for original in self.delivered.into_values() {
-            self.context.kept.came(original, None, now);
+        for original in self.originals.into_values() {
+            self.context.kept.end_call(original, None, now);
         }
     }
 }
 
 /// What is to be known of a message that is delivered again.
-fn kept_of(settlement: Settlement, context: &Context) -> Option<Kept> {
+fn kept_of(settlement: Settlement, context: &Context) -> Option<KeptVerdict> {
     let Settlement {
         verdict,
         result,
@@ -77,11 +77,11 @@ fn kept_of(settlement: Settlement, context: &Context) -> Option<Kept> {
     match (verdict, result) {
         // It was about a call of another delivery.
         (Verdict::Done, Some(result)) if result.stands_in => None,
-        (verdict, Some(result)) => Some(Kept::WithResult(Box::new(WithResult {
+        (verdict, Some(result)) => Some(KeptVerdict::WithResult(Box::new(WithResult {
             verdict,
             result,
             route,
         }))),
-        (verdict, None) => CopyVerdict::of(verdict, route, context).map(Kept::Copy),
+        (verdict, None) => CopyVerdict::of(verdict, route, context).map(KeptVerdict::Copy),
     }
 }

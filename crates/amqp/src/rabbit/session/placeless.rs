@@ -14,7 +14,7 @@
 
 use std::sync::Arc;
 
-use super::kept::Kept;
+use super::kept::KeptVerdict;
 use super::settling::CopyVerdict;
 use super::{Label, Session};
 use crate::rabbit::messages::convert::Original;
@@ -31,29 +31,28 @@ const MOST: i64 = 60;
 impl CopyVerdict {
     /// The mark that the copy gets.
     fn mark(&self) -> Option<&str> {
-        let mut mark = self.patch.iter();
-        let mark = mark.find(|(name, _)| *name == header::KEPT);
-        mark.and_then(|(_, mark)| mark.as_text())
+        let (_, mark) = self.patch.iter().find(|(name, _)| *name == header::KEPT)?;
+        mark.as_text()
     }
 }
 
 impl Session {
     /// The verdict on a message with a mark, which this process keeps or another one may keep; `None`: it is called.
-    pub(super) fn verdict_elsewhere(&self, original: &Original, now: Mono) -> Option<Kept> {
+    pub(super) fn verdict_elsewhere(&self, original: &Original, now: Mono) -> Option<KeptVerdict> {
         let kept = self.context.kept.take(original, now);
         let rounds = original.rounds();
         let mark = original.mark().filter(|_| (0..MOST).contains(&rounds));
-        kept.or_else(|| Some(Kept::Copy(self.aside(mark?.to_owned(), rounds + 1))))
+        kept.or_else(|| Some(KeptVerdict::Copy(self.aside(mark?.to_owned(), rounds + 1))))
     }
 
     /// No queue took the result or the copy of this verdict.
-    pub(super) fn set_aside_or_give_back(&mut self, tag: u64, verdict: Kept) {
+    pub(super) fn set_aside_or_give_back(&mut self, tag: u64, verdict: KeptVerdict) {
         let now = self.context.clock.now();
-        let Some(original) = self.unsettled.delivered.get(&tag) else {
+        let Some(original) = self.unsettled.originals.get(&tag) else {
             return;
         };
         let verdict = match &verdict {
-            Kept::Copy(copy) if copy.mark().is_some() => {
+            KeptVerdict::Copy(copy) if copy.mark().is_some() => {
                 // No wait queue takes the copy either. A mark without a verdict here is another replica's: the copy
                 // goes back.
                 let kept = copy.mark().and_then(|mark| self.context.kept.unmark(mark));

@@ -7,14 +7,14 @@ use std::sync::Arc;
 
 use tokio::time::Instant;
 
-use super::kept::Kept;
+use super::kept::KeptVerdict;
 use super::{Label, Session};
 use crate::rabbit::messages::convert::Original;
 use crate::rabbit::messages::convert::copies::{
     copy_properties, result_properties, returned_properties,
 };
 use crate::rabbit::options::RouteOptions;
-use crate::rabbit::publishing::publisher::{Destination, Outcome, Republish};
+use crate::rabbit::publishing::publisher::{CopyOutcome, Destination, Republish};
 use crate::rabbit::queues::topology::Target;
 use crate::rabbit::supervisor::Context;
 use sluiced_core::acks::{AckBounds, Acks, Fate};
@@ -26,17 +26,17 @@ use sluiced_ports::queue::{HeaderPatch, Publication, Settlement, Verdict};
 #[derive(Debug)]
 pub(super) struct Unsettled {
     pub(super) acks: Acks<Label>,
-    /// Counts the bodies of `delivered` and `copying`.
+    /// Counts the bodies of `originals` and `copying`.
     pub(super) budget: ByteBudget,
     /// The originals, by tag, of deliveries without a verdict, and of those whose result comes first (`publishing`,
     /// `awaiting`).
-    pub(super) delivered: HashMap<u64, Original>,
+    pub(super) originals: HashMap<u64, Original>,
     /// Deliveries whose copies are not confirmed yet, by tag.
     copying: HashMap<u64, (Original, CopyVerdict)>,
-    /// Deliveries whose results are not confirmed yet, by tag. Their originals are in `delivered`.
+    /// Deliveries whose results are not confirmed yet, by tag. Their originals are in `originals`.
     publishing: HashMap<u64, WithResult>,
     /// A call of an earlier session is under way, and its result is the one to publish. Their originals are in
-    /// `delivered`.
+    /// `originals`.
     pub(super) awaiting: Vec<(u64, WithResult)>,
 }
 
@@ -63,20 +63,21 @@ impl Unsettled {
         Self {
             acks: Acks::new(AckBounds::for_prefetch(route.prefetch)),
             budget: ByteBudget::for_prefetch(prefetches, route.settings.max_body.0),
-            delivered: HashMap::new(),
+            originals: HashMap::new(),
             copying: HashMap::new(),
             publishing: HashMap::new(),
             awaiting: Vec::new(),
         }
     }
 
-    pub(super) fn delivered(&mut self, tag: u64, original: Original) {
-        self.delivered.insert(tag, original);
+    /// A delivery has no verdict yet.
+    pub(super) fn add(&mut self, tag: u64, original: Original) {
+        self.originals.insert(tag, original);
     }
 
     /// How many are not settled: they have no verdict, or their copy or their result is not confirmed.
     pub(super) fn held(&self) -> usize {
-        self.delivered.len() + self.copying.len()
+        self.originals.len() + self.copying.len()
     }
 
     /// How many copies and results are not confirmed.
@@ -85,14 +86,15 @@ impl Unsettled {
     }
 
     /// The verdicts that wait for a confirm, with their messages, as far as they may be kept.
-    pub(super) fn take_unconfirmed(&mut self) -> Vec<(Original, Kept)> {
-        let copies = self.copying.drain();
-        let mut kept: Vec<_> = copies
-            .map(|(_, (original, verdict))| (original, Kept::Copy(verdict)))
+    pub(super) fn take_unconfirmed(&mut self) -> Vec<(Original, KeptVerdict)> {
+        let mut kept: Vec<_> = self
+            .copying
+            .drain()
+            .map(|(_, (original, verdict))| (original, KeptVerdict::Copy(verdict)))
             .collect();
         for (tag, with_result) in self.publishing.drain() {
-            let original = self.delivered.remove(&tag);
-            let with_result = Kept::WithResult(Box::new(with_result));
+            let original = self.originals.remove(&tag);
+            let with_result = KeptVerdict::WithResult(Box::new(with_result));
             if let Some(original) = original.filter(|original| with_result.may_be_kept(original)) {
                 kept.push((original, with_result));
             }
@@ -155,16 +157,16 @@ impl Session {
     }
 
     /// Carries out the verdict of an earlier session.
-    pub(super) fn apply_kept(&mut self, tag: u64, kept: Kept) {
+    pub(super) fn apply_kept(&mut self, tag: u64, kept: KeptVerdict) {
         match kept {
-            Kept::Copy(verdict) => self.copy(tag, verdict),
-            Kept::WithResult(with_result) => self.publish_result(tag, *with_result),
+            KeptVerdict::Copy(verdict) => self.copy(tag, verdict),
+            KeptVerdict::WithResult(with_result) => self.publish_result(tag, *with_result),
         }
     }
 
     /// Publishes the result of a message; its verdict waits for the confirm.
     fn publish_result(&mut self, tag: u64, mut with_result: WithResult) {
-        let Some(original) = self.unsettled.delivered.get(&tag) else {
+        let Some(original) = self.unsettled.originals.get(&tag) else {
             return;
         };
         if with_result.result.stands_in {
@@ -195,14 +197,14 @@ impl Session {
     }
 
     /// The result of a message is safe, or has no place.
-    pub(super) fn on_result_decided(&mut self, tag: u64, outcome: Outcome) {
+    pub(super) fn on_result_decided(&mut self, tag: u64, outcome: CopyOutcome) {
         let Some(with_result) = self.unsettled.publishing.remove(&tag) else {
             return;
         };
         match outcome {
-            Outcome::Safe => self.carry_out(tag, with_result.verdict, with_result.route),
-            Outcome::Nowhere => {
-                self.set_aside_or_give_back(tag, Kept::WithResult(Box::new(with_result)))
+            CopyOutcome::Safe => self.carry_out(tag, with_result.verdict, with_result.route),
+            CopyOutcome::Nowhere => {
+                self.set_aside_or_give_back(tag, KeptVerdict::WithResult(Box::new(with_result)))
             }
         }
     }
@@ -226,7 +228,7 @@ impl Session {
 
     /// The delivery is acknowledged or returned with the next frames.
     pub(super) fn settle_as(&mut self, tag: u64, fate: Fate, label: Label) {
-        if let Some(original) = self.unsettled.delivered.remove(&tag) {
+        if let Some(original) = self.unsettled.originals.remove(&tag) {
             self.unsettled.budget.settle(original.size());
         }
         let now = self.context.clock.now();
@@ -235,7 +237,7 @@ impl Session {
 
     /// Publishes the copy that a verdict makes.
     pub(super) fn copy(&mut self, tag: u64, verdict: CopyVerdict) {
-        let Some(original) = self.unsettled.delivered.remove(&tag) else {
+        let Some(original) = self.unsettled.originals.remove(&tag) else {
             return;
         };
         let patch = verdict.patch.iter().cloned();
@@ -256,18 +258,18 @@ impl Session {
     }
 
     /// The copy is safe, and its original is acknowledged; or it has no place.
-    pub(super) fn on_copied(&mut self, tag: u64, outcome: Outcome) {
+    pub(super) fn on_copied(&mut self, tag: u64, outcome: CopyOutcome) {
         let Some((original, verdict)) = self.unsettled.copying.remove(&tag) else {
             return;
         };
         match outcome {
-            Outcome::Safe => {
+            CopyOutcome::Safe => {
                 self.unsettled.budget.settle(original.size());
                 self.settle_as(tag, Fate::Ack, verdict.label);
             }
-            Outcome::Nowhere => {
-                self.unsettled.delivered.insert(tag, original);
-                self.set_aside_or_give_back(tag, Kept::Copy(verdict));
+            CopyOutcome::Nowhere => {
+                self.unsettled.originals.insert(tag, original);
+                self.set_aside_or_give_back(tag, KeptVerdict::Copy(verdict));
             }
         }
     }

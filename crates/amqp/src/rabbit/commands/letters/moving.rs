@@ -5,8 +5,8 @@ use std::collections::VecDeque;
 
 use super::{Letter, Letters, RabbitError};
 use crate::rabbit::messages::convert::copies::{fresh_properties, same_and_expiring};
-use crate::rabbit::publishing::confirms::{Decided, usable};
-use crate::rabbit::queues::topology::Copy;
+use crate::rabbit::publishing::confirms::{Decided, usable_channel};
+use crate::rabbit::queues::topology::CopyMessage;
 
 /// A letter on its way to a work queue.
 #[derive(Debug)]
@@ -27,7 +27,7 @@ pub struct Moved {
 }
 
 /// The tag of a letter, and its copy.
-type LetterCopy = (u64, Copy);
+type LetterCopy = (u64, CopyMessage);
 
 impl Letters {
     /// Whether letters can be moved there.
@@ -52,9 +52,9 @@ impl Letters {
     pub async fn replay(&mut self, batch: Vec<Replay>) -> Moved {
         let copies = batch.into_iter().map(|replay| {
             let Letter { original, tag, .. } = replay.letter;
-            let timestamp = replay.letter.message.properties.timestamp;
-            let timestamp = timestamp.filter(|_| replay.keeps_timestamp);
-            let copy = Copy {
+            let sent_at = replay.letter.message.properties.timestamp;
+            let timestamp = sent_at.filter(|_| replay.keeps_timestamp);
+            let copy = CopyMessage {
                 exchange: String::new(),
                 routing_key: replay.queue,
                 properties: fresh_properties(&original, timestamp),
@@ -74,7 +74,7 @@ impl Letters {
     pub(super) async fn renew(&mut self) -> Result<(), RabbitError> {
         let worn = std::mem::take(&mut self.worn);
         let copies = worn.into_iter().map(|letter| {
-            let copy = Copy {
+            let copy = CopyMessage {
                 exchange: String::new(),
                 routing_key: self.queue.clone(),
                 properties: same_and_expiring(&letter.original),
@@ -82,8 +82,7 @@ impl Letters {
             };
             (letter.tag, copy)
         });
-        let copies = copies.collect();
-        self.republish(copies).await.1
+        self.republish(copies.collect()).await.1
     }
 
     /// Publishes copies, and acknowledges each letter whose copy is confirmed. Returns how many these are.
@@ -92,7 +91,7 @@ impl Letters {
         copies: VecDeque<LetterCopy>,
     ) -> (usize, Result<(), RabbitError>) {
         let mut taken = 0;
-        let result = self.confirmed(copies, &mut taken).await;
+        let result = self.publish_and_ack(copies, &mut taken).await;
         if result.is_err()
             && let Some(confirms) = self.confirms.take()
         {
@@ -101,7 +100,7 @@ impl Letters {
         (taken, result)
     }
 
-    async fn confirmed(
+    async fn publish_and_ack(
         &mut self,
         mut ready: VecDeque<LetterCopy>,
         taken: &mut usize,
@@ -130,7 +129,7 @@ impl Letters {
     async fn publish(&mut self, ready: &mut VecDeque<LetterCopy>) -> Result<(), RabbitError> {
         while let Some((_, copy)) = ready.front() {
             let live = self.connections.publishing.acquire_any();
-            let confirms = usable(&mut self.confirms, live, self.confirm).await?;
+            let confirms = usable_channel(&mut self.confirms, live, self.confirm).await?;
             if !confirms.takes(copy.body.len()) {
                 return Ok(());
             }

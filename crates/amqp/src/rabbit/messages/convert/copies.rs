@@ -126,11 +126,11 @@ pub(in crate::rabbit) fn same_and_expiring(original: &Original) -> BasicProperti
 
 /// The properties of a result.
 pub(in crate::rabbit) fn result_properties(result: &Publication) -> BasicProperties {
-    let headers = result.headers.iter().filter_map(|(name, value)| {
-        let value = writable(value)?;
-        Some((ShortString::from(*name), value))
-    });
-    let headers: BTreeMap<ShortString, AMQPValue> = headers.collect();
+    let headers: BTreeMap<ShortString, AMQPValue> = result
+        .headers
+        .iter()
+        .filter_map(|(name, value)| Some((ShortString::from(*name), writable(value)?)))
+        .collect();
     let mut properties = BasicProperties::default()
         .with_delivery_mode(PERSISTENT)
         .with_headers(FieldTable::from(headers));

@@ -59,8 +59,8 @@ pub(in crate::rabbit) fn shortened(
             names = names + comma + name.as_str();
         }
     }
-    let names = AMQPValue::LongString(names.as_str().into());
-    headers.insert(header::SHORTENED.into(), names);
+    let removed = AMQPValue::LongString(names.as_str().into());
+    headers.insert(header::SHORTENED.into(), removed);
     Some(properties.clone().with_headers(FieldTable::from(headers)))
 }
 

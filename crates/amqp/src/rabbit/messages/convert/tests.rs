@@ -161,11 +161,11 @@ fn text(text: &str) -> AMQPValue {
 #[test]
 fn the_first_routing_key_survives_each_round_and_a_replay() {
     let marks = Marks::of_this_process();
-    let mut original = arrived(delivery(FieldTable::default()), &marks).original;
+    let mut original = convert_delivery(delivery(FieldTable::default()), &marks).original;
     for _ in 0..2 {
         let patch = [(header::ATTEMPTS, HeaderValue::Int(2))];
         let copy = copy_properties(&original, patch, &marks.signing());
-        let again = arrived(back(copy), &marks);
+        let again = convert_delivery(back(copy), &marks);
         assert!(!again.was_forged);
         let message = again.message;
         assert_eq!(
@@ -175,7 +175,7 @@ fn the_first_routing_key_survives_each_round_and_a_replay() {
         assert_eq!(message.headers[header::ATTEMPTS], HeaderValue::Int(2));
         original = again.original;
     }
-    let replayed = arrived(back(fresh_properties(&original, None)), &marks);
+    let replayed = convert_delivery(back(fresh_properties(&original, None)), &marks);
     assert!(!replayed.was_forged);
     assert_eq!(replayed.message.routing_key, "sms.de");
     assert!(!replayed.message.headers.contains_key(header::ATTEMPTS));
@@ -203,7 +203,7 @@ fn what_a_publisher_writes_into_our_headers_is_ignored() {
             b"{}".to_vec(),
         );
         sent.properties = BasicProperties::default().with_headers(forged.clone());
-        let first = arrived(sent, &marks);
+        let first = convert_delivery(sent, &marks);
         assert!(first.was_forged);
         let message = &first.message;
         assert_eq!(
@@ -216,7 +216,7 @@ fn what_a_publisher_writes_into_our_headers_is_ignored() {
         // It decides nothing.
         assert!(message.headers.contains_key(header::ROUTE));
         let copy = copy_properties(&first.original, [], &marks.signing());
-        let again = arrived(back(copy), &marks).message;
+        let again = convert_delivery(back(copy), &marks).message;
         assert_eq!(
             (&*again.exchange, &*again.routing_key),
             (exchange, "sms.de")
@@ -232,14 +232,14 @@ fn what_the_frame_filter_found_is_believed_in_its_process_and_leaves_no_secret()
     found.insert(header::FOUND_BY.into(), text(found_by()));
     let mut sent = delivery(FieldTable::default());
     sent.properties = BasicProperties::default().with_headers(found);
-    let first = arrived(sent, &marks);
+    let first = convert_delivery(sent, &marks);
     assert!(!first.was_forged);
     assert!(first.message.headers.contains_key(header::UNREADABLE));
     let copy = copy_properties(&first.original, [], &marks.signing());
     let mut headers = copy.headers().iter().flatten();
     assert!(!headers.any(|(name, _)| name.as_str() == header::FOUND_BY));
     // A dead letter that a person moves back says the same.
-    let moved = arrived(back(copy), &marks).message;
+    let moved = convert_delivery(back(copy), &marks).message;
     assert!(moved.headers.contains_key(header::UNREADABLE));
 }
 

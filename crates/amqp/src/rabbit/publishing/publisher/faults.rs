@@ -2,7 +2,7 @@
 
 use tokio::time::Instant;
 
-use super::{Destination, Outbox, Outcome, Republish};
+use super::{CopyOutcome, Destination, Outbox, Republish};
 use crate::rabbit::RabbitError;
 use crate::rabbit::publishing::confirms::ConfirmChannel;
 use crate::rabbit::queues::topology::Target;
@@ -12,7 +12,7 @@ use sluiced_telemetry::{LogLimit, Suppressed};
 
 impl Outbox {
     /// All copies may be confirmed again.
-    pub(super) fn recovered(&mut self) {
+    pub(super) fn note_recovery(&mut self) {
         if !self.failed.is_empty() || self.is_silent {
             return;
         }
@@ -29,7 +29,7 @@ impl Outbox {
     }
 
     /// Looks for copies that no queue confirms while others are confirmed, and for those that have no place.
-    pub(super) fn look(&mut self) {
+    pub(super) fn check_waiting(&mut self) {
         let most = self.context.options.settings.ack_timeout.get() / 4;
         let is_over = |copy: &Republish| copy.since.elapsed() >= most;
         let open = self.open.as_mut();
@@ -43,15 +43,18 @@ impl Outbox {
         for copy in over {
             self.failed.remove(&copy.tag);
             // If the session is gone, its message comes again.
-            self.decided.send((copy.tag, Outcome::Nowhere)).ok();
+            self.decided.send((copy.tag, CopyOutcome::Nowhere)).ok();
         }
-        let silent = self.open.as_ref().and_then(ConfirmChannel::silent);
-        let silent = silent.map(|copy| copy.to.clone());
+        let silent = self
+            .open
+            .as_ref()
+            .and_then(ConfirmChannel::silent)
+            .map(|copy| copy.to.clone());
         self.is_silent = silent.is_some();
         if let Some(to) = silent {
             let queue = String::new();
             let error = self.named(&to, RabbitError::Silent { queue });
-            self.show(&error);
+            self.show_failing(&error);
             self.log_fault(Some(to.place()), &error);
         } else if was_failing && self.failed.is_empty() {
             *lock(&self.failing) = None;
@@ -71,8 +74,8 @@ impl Outbox {
                 };
             }
             Destination::Result(_) => {
-                let key = route.results.as_ref();
-                let key = key.map_or("", |results| results.routing_key.as_str());
+                let results = route.results.as_ref();
+                let key = results.map_or("", |results| results.routing_key.as_str());
                 match route.exchange() {
                     "" => format!("queue `{key}`"),
                     exchange => format!("exchange `{exchange}` with routing_key `{key}`"),
@@ -107,7 +110,7 @@ impl Outbox {
         }
         // A queue that was just declared may refuse once.
         if self.failures > 2 {
-            self.show(error);
+            self.show_failing(error);
         }
         let place = match error {
             RabbitError::Blocked | RabbitError::Lost { .. } | RabbitError::Timeout { .. } => None,
@@ -119,7 +122,7 @@ impl Outbox {
     }
 
     /// The route is not ready for this reason.
-    pub(super) fn show(&self, error: &RabbitError) {
+    pub(super) fn show_failing(&self, error: &RabbitError) {
         *lock(&self.failing) = Some(error.to_string().into());
     }
 
@@ -129,8 +132,10 @@ impl Outbox {
             return tracing::debug!(%error, "a copy is not confirmed, trying again");
         }
         let (route, now) = (&self.context.route.name, self.context.clock.now());
-        let log = self.logs.entry(place);
-        let log = log.or_insert_with(|| LogLimit::new(LOG_EVERY));
+        let log = self
+            .logs
+            .entry(place)
+            .or_insert_with(|| LogLimit::new(LOG_EVERY));
         let Some(more): Option<Suppressed> = log.fault(&error.to_string(), now) else {
             return;
         };

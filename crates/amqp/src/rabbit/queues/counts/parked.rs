@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use tokio::time::sleep;
 
-use super::{Broker, EVERY, Looked, News, OFTEN};
+use super::{EVERY, LookResult, News, OFTEN, QueueCounter};
 use crate::rabbit::RabbitError;
 use crate::rabbit::queues::topology::Target;
 use sluiced_core::parking::ParkedQueue;
@@ -28,22 +28,22 @@ const SELDOM: u32 = 10;
 const LOOK: Duration = Duration::from_secs(60);
 
 /// Keeps the count up to date for as long as its session lives; unknown afterwards.
-pub(super) struct ParkedCounter(pub(super) Broker);
+pub(super) struct ParkedCounter(pub(super) QueueCounter);
 
 impl ParkedCounter {
     pub(super) async fn run(self) {
-        let Self(broker) = &self;
-        let parked = &broker.context.parked;
+        let Self(counter) = &self;
+        let parked = &counter.context.parked;
         loop {
             match self.count().await {
                 Ok(count) => {
-                    broker.counted(QueuePart::Parked, count);
+                    counter.report_count(QueuePart::Parked, count);
                     // What was added meanwhile is in the next count.
                     parked.send_replace(Some(count));
                 }
                 // If more than this question failed, the session notices that by itself.
                 Err(error) => {
-                    let route = &broker.context.route.name;
+                    let route = &counter.context.route.name;
                     tracing::debug!(%route, %error, "parked messages are not counted");
                     parked.send_replace(None);
                 }
@@ -66,9 +66,9 @@ impl ParkedCounter {
             let messages = self.0.messages(&live, &mut channel, target).await?;
             let queue = || target.queue(self.0.context.route.queue());
             count += match messages {
-                Looked::Holds(found) => u64::from(found.messages),
-                Looked::Missing => return Err(RabbitError::Missing { queue: queue() }),
-                Looked::Refused(reason) => return Err(RabbitError::Refused { reason }),
+                LookResult::Holds(found) => u64::from(found.messages),
+                LookResult::Missing => return Err(RabbitError::Missing { queue: queue() }),
+                LookResult::Refused(reason) => return Err(RabbitError::Refused { reason }),
             };
         }
         // Whether this is answered changes nothing.
@@ -84,7 +84,7 @@ impl Drop for ParkedCounter {
 }
 
 /// Looks for parked queues of a route that does not park, for as long as its session lives.
-pub(super) struct LeftBehind(pub(super) Broker);
+pub(super) struct LeftBehind(pub(super) QueueCounter);
 
 impl LeftBehind {
     pub(super) async fn run(self) {
@@ -105,7 +105,7 @@ impl LeftBehind {
         let context = &self.0.context;
         let route = &context.route;
         let live = context.connections.counting.acquire().await?;
-        let found = live.left_behind(route).await?;
+        let found = live.find_left_behind(route).await?;
         let messages = found
             .iter()
             .map(|(_, counts)| u64::from(counts.messages))
@@ -125,7 +125,7 @@ impl LeftBehind {
         *known = parked_queues;
         if !known.is_empty() {
             self.0.tell(News::Parked(known.iter().copied().collect()));
-            self.0.counted(QueuePart::Parked, messages);
+            self.0.report_count(QueuePart::Parked, messages);
         }
         Ok(())
     }

@@ -21,7 +21,11 @@ fn a_verdict_is_applied_once_and_forgotten_in_the_end() {
     let at = |seconds: u64| Mono::from_micros(seconds * 1_000_000);
     let keep = |seconds| {
         kept.keep(
-            [(original(), Kept::Copy(to_end_of_queue(&"sms".into())))].into_iter(),
+            [(
+                original(),
+                KeptVerdict::Copy(to_end_of_queue(&"sms".into())),
+            )]
+            .into_iter(),
             at(seconds),
         );
     };
@@ -47,7 +51,12 @@ fn routes_of_one_queue_forget_nothing_of_each_other() {
     kept.consumes(1);
     kept.consumes(100);
     let at = Mono::from_micros(10_000_000);
-    let verdict = || (original(), Kept::Copy(to_end_of_queue(&"sms".into())));
+    let verdict = || {
+        (
+            original(),
+            KeptVerdict::Copy(to_end_of_queue(&"sms".into())),
+        )
+    };
     kept.keep(std::iter::repeat_with(verdict).take(100), at);
     kept.keep(std::iter::empty(), at);
     let found = std::iter::from_fn(|| kept.take(&original(), at));
@@ -73,7 +82,7 @@ fn a_mark_finds_its_verdict_once_and_no_other_message_does() {
     let kept = KeptVerdicts::default();
     kept.consumes(1);
     let at = |seconds: u64| Mono::from_micros(seconds * 1_000_000);
-    let verdict = || Kept::Copy(to_end_of_queue(&"sms".into()));
+    let verdict = || KeptVerdict::Copy(to_end_of_queue(&"sms".into()));
     let mark = kept.mark(verdict(), at(1)).expect("there is room");
     let late = at(1) + AGE * 2;
     assert!(kept.take(&original(), late).is_none(), "the same content");
@@ -90,7 +99,7 @@ fn so_many_marks_and_no_more() {
     let kept = KeptVerdicts::default();
     kept.consumes(1);
     let at = Mono::from_micros(10_000_000);
-    let verdict = || Kept::Copy(to_end_of_queue(&"sms".into()));
+    let verdict = || KeptVerdict::Copy(to_end_of_queue(&"sms".into()));
     let marks: Vec<_> = (0..5).map(|_| kept.mark(verdict(), at)).collect();
     assert_eq!(marks.iter().flatten().count(), 4);
     // What is kept by content does not push them out.
@@ -111,14 +120,14 @@ fn a_message_that_is_done_is_known_by_an_id_or_a_mark() {
         headers: Vec::new(),
         stands_in: false,
     };
-    let done = Kept::WithResult(Box::new(WithResult {
+    let done = KeptVerdict::WithResult(Box::new(WithResult {
         verdict: Verdict::Done,
         result,
         route: "sms".into(),
     }));
     assert!(!done.may_be_kept(&original()));
     assert!(done.may_be_kept(&with_mark("7")));
-    assert!(Kept::Copy(to_end_of_queue(&"sms".into())).may_be_kept(&original()));
+    assert!(KeptVerdict::Copy(to_end_of_queue(&"sms".into())).may_be_kept(&original()));
 }
 
 /// A mark and its rounds are true for one wait.
@@ -132,7 +141,7 @@ fn a_copy_leaves_the_mark_behind() {
     assert!(!headers.inner().contains_key(header::KEPT_ROUNDS));
 }
 
-fn accepted(id: &str) -> (Original, Kept) {
+fn accepted(id: &str) -> (Original, KeptVerdict) {
     let mut delivery =
         lapin::message::Delivery::mock(7, "".into(), "sms".into(), true, b"{}".to_vec());
     delivery.properties = delivery.properties.clone().with_message_id(id.into());
@@ -148,7 +157,10 @@ fn accepted(id: &str) -> (Original, Kept) {
         result,
         route: "sms".into(),
     };
-    (message(delivery).1, Kept::WithResult(Box::new(with_result)))
+    (
+        message(delivery).1,
+        KeptVerdict::WithResult(Box::new(with_result)),
+    )
 }
 
 #[test]
@@ -176,11 +188,11 @@ fn a_call_of_a_session_that_ended_is_awaited_until_its_verdict_comes() {
     kept.consumes(10);
     let at = Mono::from_micros(10_000_000);
     let (original, verdict) = accepted("m-1");
-    kept.expect([&original, &original].into_iter());
-    kept.came(accepted("m-1").0, None, at);
+    kept.expect_calls([&original, &original].into_iter());
+    kept.end_call(accepted("m-1").0, None, at);
     assert!(kept.awaits(&original), "another one is under way");
     assert!(!kept.awaits(&accepted("m-2").0));
-    kept.came(accepted("m-1").0, Some(verdict), at);
+    kept.end_call(accepted("m-1").0, Some(verdict), at);
     assert!(!kept.awaits(&original));
     assert!(kept.result_of(&original, at).is_some());
 }
