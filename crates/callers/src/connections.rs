@@ -105,8 +105,23 @@ impl Connections {
         }
     }
 
+    /// Answers the requests of a connection that was accepted, in a task.
+    pub(crate) async fn take_accepted<T>(
+        &mut self,
+        accepted: io::Result<T>,
+        router: &Router,
+        identity: Option<&Arc<Identity>>,
+    ) where
+        T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        match accepted {
+            Ok(stream) => self.take(stream, router, identity),
+            Err(error) => self.not_accepted(&error).await,
+        }
+    }
+
     /// A connection could not be accepted. Where this process may open no more files, one that is idle makes room.
-    pub(crate) async fn not_accepted(&mut self, error: &io::Error) {
+    async fn not_accepted(&mut self, error: &io::Error) {
         debug!(%error, "a listener for callers could not accept");
         let no_files = [Errno::MFILE, Errno::NFILE];
         if Errno::from_io_error(error).is_some_and(|why| no_files.contains(&why)) {
@@ -115,8 +130,7 @@ impl Connections {
         sleep(ACCEPT_PAUSE).await;
     }
 
-    /// Answers the requests of a connection, in a task.
-    pub(crate) fn take<T>(&mut self, stream: T, router: &Router, identity: Option<&Arc<Identity>>)
+    fn take<T>(&mut self, stream: T, router: &Router, identity: Option<&Arc<Identity>>)
     where
         T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {

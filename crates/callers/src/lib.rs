@@ -155,6 +155,24 @@ impl Settling {
         let id = PermitId(settlement.tag);
         self.permits.tell_verdict(id, settlement.verdict);
     }
+
+    /// The pipeline has given everything back: what still waits is answered, until `end` at the latest.
+    async fn finish(
+        self,
+        settlements: &mut mpsc::UnboundedReceiver<Settlement>,
+        open: Connections,
+        end: Instant,
+    ) {
+        loop {
+            while let Ok(settlement) = settlements.try_recv() {
+                self.settle(settlement);
+            }
+            if !open.is_busy() || Instant::now() >= end {
+                return;
+            }
+            sleep(LOOK_AGAIN).await;
+        }
+    }
 }
 
 /// The ways between requests and the pipeline.
@@ -250,18 +268,8 @@ impl Server {
                 }
             }
         };
-        // The pipeline has given everything back: what still waits is answered.
         let answer_by = close_by.min(Instant::now() + STOP);
-        loop {
-            while let Ok(settlement) = settlements.try_recv() {
-                settling.settle(settlement);
-            }
-            if !open.is_busy() || Instant::now() >= answer_by {
-                break;
-            }
-            sleep(LOOK_AGAIN).await;
-        }
-        drop(open);
+        settling.finish(&mut settlements, open, answer_by).await;
         leftover.send_replace(Some(Leftover::default()));
     }
 }

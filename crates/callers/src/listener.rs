@@ -151,26 +151,23 @@ impl Listener {
         open: &mut Connections,
     ) -> io::Result<()> {
         let _file = self.file;
+        let identity = identity.as_ref();
         match self.socket {
             Socket::Unix(socket) => {
                 let socket = UnixListener::from_std(socket)?;
                 loop {
-                    match socket.accept().await {
-                        Ok((stream, _)) => open.take(stream, &router, identity.as_ref()),
-                        Err(error) => open.not_accepted(&error).await,
-                    }
+                    let accepted = socket.accept().await.map(|(stream, _)| stream);
+                    open.take_accepted(accepted, &router, identity).await;
                 }
             }
             Socket::Tcp(socket) => {
                 let socket = TcpListener::from_std(socket)?;
                 loop {
-                    match socket.accept().await {
-                        Ok((stream, _)) => {
-                            stream.set_nodelay(true).ok();
-                            open.take(stream, &router, identity.as_ref());
-                        }
-                        Err(error) => open.not_accepted(&error).await,
-                    }
+                    let accepted = socket.accept().await.map(|(stream, _)| {
+                        stream.set_nodelay(true).ok();
+                        stream
+                    });
+                    open.take_accepted(accepted, &router, identity).await;
                 }
             }
         }

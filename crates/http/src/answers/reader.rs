@@ -217,12 +217,7 @@ impl AnswerReader {
             },
         };
         let leads_to = redirect::leads_to(status, &head.headers, &context.uri, self.is_fixed);
-        let mut detail = named(status) + &leads_to.unwrap_or_default();
-        if read != AnswerRead::Whole && why.is_none() {
-            detail.push_str(" (the answer was not read to its end)");
-        } else if let Some(why) = why.or(said.why) {
-            detail.push_str(&format!(" (the answer cannot be read: {why})"));
-        }
+        let detail = named(status) + &leads_to.unwrap_or_default() + &unread(read, why, said.why);
         let Some(judged) = self.judge.judge_reply(reply, SystemTime::now()) else {
             let silence = match read {
                 AnswerRead::Cut(silence) => silence,
@@ -294,6 +289,17 @@ impl CallContext {
         };
         words.read(&about.message, facts, answer)
     }
+}
+
+/// That an answer was not read to its end, or why it cannot be read: by its coding, or by a template.
+fn unread(read: AnswerRead, of_coding: Option<String>, of_template: Option<String>) -> String {
+    if read != AnswerRead::Whole && of_coding.is_none() {
+        return " (the answer was not read to its end)".to_owned();
+    }
+    let why = of_coding.or(of_template);
+    why.map_or_else(String::new, |why| {
+        format!(" (the answer cannot be read: {why})")
+    })
 }
 
 /// `503 Service Unavailable`.

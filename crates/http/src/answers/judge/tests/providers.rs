@@ -12,12 +12,12 @@ mod services;
 /// The date of every answer here.
 const NOW: &str = "Thu, 26 Nov 2026 15:56:19 GMT";
 
-type Headers = &'static [(&'static str, &'static str)];
+type HeaderPairs = &'static [(&'static str, &'static str)];
 
 /// A provider, its status, and the headers that matter.
-type Row = (&'static str, u16, Headers);
+type ProviderAnswer = (&'static str, u16, HeaderPairs);
 
-fn judged(status: u16, headers: Headers, wait: Option<&str>) -> Outcome {
+fn judged(status: u16, headers: HeaderPairs, wait: Option<&str>) -> Outcome {
     let get = |name: &str| {
         let found = headers.iter().find(|(header, _)| *header == name);
         found.map(|(_, value)| *value)
@@ -46,7 +46,7 @@ fn what_providers_send() {
 /// Such an answer is throttled for `throttle_wait`.
 #[test]
 fn providers_that_do_not_say_when() {
-    let rows: &[(&str, Headers)] = &[
+    let rows: &[(&str, HeaderPairs)] = &[
         // twilio.com/docs/api/errors/20429 (March 2026): "safe to retry after backing off". About calls at a time.
         ("Twilio", &[("twilio-concurrent-requests", "101")]),
         // docs.stripe.com/rate-limits; stripe/stripe-python, CHANGELOG.md, 15.3.1 (July 2026): "Remove unused

@@ -1,8 +1,8 @@
 //! Messages: SMS, chats, mails, pushes.
 
-use super::Row;
+use super::ProviderAnswer;
 
-pub(super) const ROWS: &[Row] = &[
+pub(super) const ROWS: &[ProviderAnswer] = &[
     // docs.slack.dev/apis/web-api/rate-limits; slackapi/python-slack-sdk, slack_sdk/http_retry/builtin_handlers.py
     // (August 2026): whole seconds. About a method in a workspace; `chat.postMessage`: about a channel.
     ("Slack", 429, &[("retry-after", "4")]),

@@ -1,8 +1,8 @@
 //! Models, clouds, and the services of a company.
 
-use super::{NOW, Row};
+use super::{NOW, ProviderAnswer};
 
-pub(super) const ROWS: &[Row] = &[
+pub(super) const ROWS: &[ProviderAnswer] = &[
     // github/docs, content/rest/using-the-rest-api/rate-limits-for-the-rest-api.md: a secondary limit, and the primary
     // one. "Continuing to make requests while you are rate limited may result in the banning of your integration."
     (
