@@ -63,7 +63,7 @@ pub(crate) fn limits_left(found: &[LimitLook]) -> Response {
 }
 
 /// A permit was ended, or counted no longer.
-pub(crate) fn ended(was_open: bool) -> Response {
+pub(crate) fn permit_ended(was_open: bool) -> Response {
     answer(StatusCode::OK, &json!({ "ended": was_open }))
 }
 
@@ -87,7 +87,7 @@ pub(crate) fn others_first(wait: Duration) -> Response {
 }
 
 /// What became of a request that had no turn within its `wait`.
-pub(crate) fn settled(verdict: &Verdict, wait: Duration) -> Response {
+pub(crate) fn for_verdict(verdict: &Verdict, wait: Duration) -> Response {
     match verdict {
         Verdict::Later { delay, headers } => denied(*delay, headers, wait),
         Verdict::Dead { headers, .. } => {
@@ -196,7 +196,7 @@ mod tests {
                 (header::RESET_AFTER, Said::Int(58_000_001)),
             ],
         };
-        let response = settled(&verdict, Duration::from_secs(5));
+        let response = for_verdict(&verdict, Duration::from_secs(5));
         assert_eq!(response.status(), StatusCode::TOO_MANY_REQUESTS);
         let expected = [
             Some("12"),
@@ -212,7 +212,7 @@ mod tests {
             delay: Duration::ZERO,
             headers: Vec::new(),
         };
-        let response = settled(&verdict, Duration::from_secs(5));
+        let response = for_verdict(&verdict, Duration::from_secs(5));
         assert_eq!(fields(&response), [Some("1"), None, None]);
     }
 
@@ -223,8 +223,8 @@ mod tests {
             headers: vec![(header::DETAIL, Said::Text("limits.x.cost: is 9".to_owned()))],
         };
         let wait = Duration::from_secs(1);
-        assert_eq!(settled(&dead, wait).status(), StatusCode::BAD_REQUEST);
-        let stops = settled(&Verdict::GiveBack, wait);
+        assert_eq!(for_verdict(&dead, wait).status(), StatusCode::BAD_REQUEST);
+        let stops = for_verdict(&Verdict::GiveBack, wait);
         assert_eq!(stops.status(), StatusCode::SERVICE_UNAVAILABLE);
         assert_eq!(fields(&stops)[0], Some("1"));
     }

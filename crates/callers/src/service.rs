@@ -206,12 +206,12 @@ async fn end(
         desk.record_use(id, took);
     }
     if !ending.unused {
-        return reply::ended(desk.permits.end(id, PermitEnd::Used));
+        return reply::permit_ended(desk.permits.end(id, PermitEnd::Used));
     }
     if desk.permits.is_first_word(id) {
         desk.meters.unused_permits.increment(1);
     }
-    reply::ended(desk.permits.end(id, PermitEnd::Unused))
+    reply::permit_ended(desk.permits.end(id, PermitEnd::Unused))
 }
 
 impl ServiceState {
@@ -339,7 +339,7 @@ impl ServiceState {
                     };
                 }
                 Some(WaitOutcome::Settled(verdict)) if self.is_told(&verdict) => {
-                    return reply::settled(&verdict, wait);
+                    return reply::for_verdict(&verdict, wait);
                 }
                 None if self.is_able() => return reply::others_first(wait),
                 _ => return reply::unavailable(UNDECIDED),

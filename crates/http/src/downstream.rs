@@ -81,7 +81,7 @@ impl HttpDownstream {
         let proxy = Proxy::new(http, credentials.proxy.as_ref())?;
         let transport = transport(http, credentials, template.origin(), proxy.as_ref())?;
         let tokens = auth
-            .map(|(auth, secret)| Tokens::of(auth, secret, http, credentials))
+            .map(|(auth, secret)| Tokens::for_auth(auth, secret, http, credentials))
             .transpose()?
             .flatten();
         Ok(Self {
@@ -184,7 +184,7 @@ impl HttpDownstream {
     #[must_use]
     pub fn is_proxied(&self) -> bool {
         let (origin, proxy) = (self.origin(), self.proxy.as_ref());
-        origin.is_some_and(|origin| proxy.is_some_and(|proxy| proxy.of(origin).is_some()))
+        origin.is_some_and(|origin| proxy.is_some_and(|proxy| proxy.way_to(origin).is_some()))
     }
 
     /// Scheme and host of every call; none if they differ from message to message.
@@ -283,7 +283,7 @@ impl Downstream for HttpDownstream {
         Box::pin(async move {
             let origin = self.origin()?;
             let (host, port) = place(origin)?;
-            let Some(proxy) = self.proxy.as_ref().and_then(|proxy| proxy.of(origin)) else {
+            let Some(proxy) = self.proxy.as_ref().and_then(|proxy| proxy.way_to(origin)) else {
                 return timed_handshake(host, port, bound).await;
             };
             let request = proxy.request(host, port);

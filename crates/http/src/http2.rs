@@ -94,7 +94,7 @@ impl Http2 {
 
     fn pool(&self, to: &Uri) -> Option<Arc<Pool>> {
         let new = |origin| Pool::new(origin, self.opener.clone(), self.clock, self.idle);
-        self.places.of(to, self.clock.now(), new)
+        self.places.find_or_make(to, self.clock.now(), new)
     }
 
     pub(super) async fn call(

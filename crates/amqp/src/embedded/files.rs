@@ -51,7 +51,7 @@ impl LocalQueue {
                 }
             }
         }
-        if let Some((done, dead)) = self.checkpoint.as_ref().map(Checkpoint::settled)
+        if let Some((done, dead)) = self.checkpoint.as_ref().map(Checkpoint::counts)
             && done + dead > 0
         {
             tracing::info!(

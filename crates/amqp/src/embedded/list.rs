@@ -206,7 +206,7 @@ impl Checkpoint {
     }
 
     /// How many lines of the list were delivered, and how many are dead, in earlier runs too.
-    pub(super) const fn settled(&self) -> (u64, u64) {
+    pub(super) const fn counts(&self) -> (u64, u64) {
         (self.progress.done, self.progress.dead)
     }
 
@@ -216,7 +216,7 @@ impl Checkpoint {
     }
 
     /// The line was read.
-    pub(super) fn arrived(&mut self, line: u64) {
+    pub(super) fn note_arrival(&mut self, line: u64) {
         self.progress.read = self.progress.read.max(line);
         self.progress.open.insert(line);
     }

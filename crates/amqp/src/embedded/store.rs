@@ -226,7 +226,7 @@ impl LocalQueue {
             if checkpoint.is_settled(line.number) {
                 return;
             }
-            checkpoint.arrived(line.number);
+            checkpoint.note_arrival(line.number);
         }
         let fault = if line.cut {
             Some((DeadReason::Oversized, "the line is too long".to_owned()))

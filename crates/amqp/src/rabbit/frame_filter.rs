@@ -323,7 +323,7 @@ impl Frames {
             (Some(_), _) => Unreadable::Address,
             (None, _) => properties::fault(payload)?,
         };
-        properties::replaced(payload, why, method.as_deref(), self.most - OVERHEAD)
+        properties::replacement(payload, why, method.as_deref(), self.most - OVERHEAD)
     }
 }
 

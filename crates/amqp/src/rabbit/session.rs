@@ -150,7 +150,7 @@ impl Session {
                         self.settle(settlement);
                     }
                 }
-                Some((tag, outcome)) = self.publisher.decided.recv() => self.on_copied(tag, outcome),
+                Some((tag, outcome)) = self.publisher.decided.recv() => self.on_copy_decided(tag, outcome),
                 Some((tag, outcome)) = self.results.decided.recv() => self.on_result_decided(tag, outcome),
                 Some(news) = self.counting.news.recv() => self.on_news(news).await?,
                 () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => {}

@@ -80,7 +80,7 @@ impl HttpJudge {
             Found::Nothing | Found::Failed => self.0.said(reply.body),
         };
         let read = || waits(reply.headers, reply.found.wait, now);
-        let meaning = match said.or_else(|| self.listed(reply.status)) {
+        let meaning = match said.or_else(|| self.listed_meaning(reply.status)) {
             Some(meaning) => meaning,
             // The usual answer needs no more.
             None if reply.status / 100 == 2 => Meaning::Accepted,
@@ -101,7 +101,7 @@ impl HttpJudge {
     }
 
     /// What the lists say of a status.
-    pub(super) fn listed(&self, status: u16) -> Option<Meaning> {
+    pub(super) fn listed_meaning(&self, status: u16) -> Option<Meaning> {
         let listed = |entry| self.0.listed(entry);
         listed(ListedCode::One(status)).or_else(|| listed(ListedCode::Class(status / 100)))
     }

@@ -66,7 +66,7 @@ impl HttpJudge {
     }
 
     fn row(&self, status: u16) -> StatusRow {
-        let listed = self.listed(status);
+        let listed = self.listed_meaning(status);
         let default =
             |asks, may_repeat| listed.unwrap_or_else(|| default_meaning(status, asks, may_repeat));
         StatusRow {

@@ -162,7 +162,7 @@ impl WarmConnector {
     fn spares_of(&self, to: &Uri) -> Option<Arc<PlaceSpares>> {
         let (clock, timeout) = (self.clock, self.lifetimes.unused_time());
         let new = |origin| PlaceSpares::new(origin, timeout, clock);
-        self.places.of(to, clock.now(), new)
+        self.places.find_or_make(to, clock.now(), new)
     }
 
     /// Opens so many, within `bound`: how many it opened, and why not all of them.

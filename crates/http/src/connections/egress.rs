@@ -127,7 +127,7 @@ impl Proxy {
     }
 
     /// The way to a host. `None`: it is called directly.
-    pub(crate) fn of(&self, to: &Uri) -> Option<ProxyWay> {
+    pub(crate) fn way_to(&self, to: &Uri) -> Option<ProxyWay> {
         let found = self.matcher.intercept(to)?;
         let password = self.password.as_ref();
         Some(ProxyWay {
@@ -188,7 +188,7 @@ impl Service<Uri> for Egress {
     }
 
     fn call(&mut self, to: Uri) -> Self::Future {
-        let Some(through) = self.proxy.as_ref().and_then(|proxy| proxy.of(&to)) else {
+        let Some(through) = self.proxy.as_ref().and_then(|proxy| proxy.way_to(&to)) else {
             let connecting = self.tcp.call(to);
             return Box::pin(async move { Ok(connecting.await?) });
         };
@@ -269,7 +269,7 @@ mod tests {
             ("http://11.1.2.3:8080", true),
         ] {
             let to = to.parse().expect("a URI");
-            let found = proxy.of(&to).map(|found| found.place.to_string());
+            let found = proxy.way_to(&to).map(|found| found.place.to_string());
             assert_eq!(found, through.then(|| "http://proxy:3128/".to_owned()));
         }
     }
@@ -285,7 +285,7 @@ mod tests {
     fn the_password_is_sent_as_it_is() {
         let to = "https://api.example".parse().expect("a URI");
         let proxy = proxy("http://app%40corp@proxy:3128", Some("p:/@%41"), &[]);
-        let found = proxy.of(&to).expect("a proxy");
+        let found = proxy.way_to(&to).expect("a proxy");
         // app@corp:p:/@%41
         let sent = String::from_utf8(found.request("h", 443)).expect("text");
         assert!(sent.contains("\r\nProxy-Authorization: Basic YXBwQGNvcnA6cDovQCU0MQ==\r\n"));

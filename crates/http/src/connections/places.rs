@@ -50,7 +50,12 @@ impl<T> Places<T> {
     }
 
     /// What is kept for the place that a URL leads to. Of many places the one that was called longest ago is forgotten.
-    pub(crate) fn of(&self, to: &Uri, now: Mono, new: impl FnOnce(Uri) -> T) -> Option<Arc<T>> {
+    pub(crate) fn find_or_make(
+        &self,
+        to: &Uri,
+        now: Mono,
+        new: impl FnOnce(Uri) -> T,
+    ) -> Option<Arc<T>> {
         let hosts = match self {
             Self::One(origin, kept) => {
                 let leads = origin.scheme() == to.scheme() && origin.authority() == to.authority();

@@ -105,13 +105,13 @@ impl Tokens {
     ///
     /// # Errors
     /// When the client cannot be written in a request, its key cannot be read, or there is no way to its server.
-    pub(crate) fn of(
+    pub(crate) fn for_auth(
         auth: &Auth,
         secret: &Secret,
         http: &Http,
         credentials: &Credentials,
     ) -> Result<Option<Arc<Self>>, Misconfigured> {
-        let Some((source, file)) = Source::of(auth)? else {
+        let Some((source, file)) = Source::for_auth(auth)? else {
             return Ok(None);
         };
         let text = secret.last();

@@ -51,7 +51,7 @@ mod checkpoint {
         let mut first = Checkpoint::open(&path, &list).await.unwrap();
         for line in 1..=3 {
             assert!(!first.is_settled(line));
-            first.arrived(line);
+            first.note_arrival(line);
         }
         first.settle(1, false);
         first.settle(3, true);
@@ -63,12 +63,12 @@ mod checkpoint {
         let grown = Checkpoint::open(&path, &list).await.unwrap();
         let settled: Vec<_> = (1..=4).map(|line| grown.is_settled(line)).collect();
         assert_eq!(settled, [true, false, true, false]);
-        assert_eq!(grown.settled(), (1, 1));
+        assert_eq!(grown.counts(), (1, 1));
 
         std::fs::write(&list, "5\n6\n7\n8\n").unwrap();
         let other = Checkpoint::open(&path, &list).await.unwrap();
         assert!(!other.is_settled(1));
-        assert_eq!(other.settled(), (0, 0));
+        assert_eq!(other.counts(), (0, 0));
 
         std::fs::write(&path, "{").unwrap();
         assert!(Checkpoint::open(&path, &list).await.is_err());
@@ -83,10 +83,10 @@ mod checkpoint {
         for (text, lines) in [("", 0), ("1\n2\n3\n", 3), ("4\n5\n6\n", 3)] {
             std::fs::write(&list, text).unwrap();
             let mut run = Checkpoint::open(&path, &list).await.unwrap();
-            assert_eq!(run.settled(), (0, 0), "{text:?}");
+            assert_eq!(run.counts(), (0, 0), "{text:?}");
             for line in 1..=lines {
                 assert!(!run.is_settled(line), "line {line} of {text:?}");
-                run.arrived(line);
+                run.note_arrival(line);
                 run.settle(line, false);
             }
             run.write().await.unwrap();

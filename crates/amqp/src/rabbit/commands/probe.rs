@@ -20,7 +20,7 @@ use crate::rabbit::connections::Connections;
 use crate::rabbit::connections::live::LiveConnection;
 use crate::rabbit::options::{RabbitOptions, RouteOptions, addresses, virtual_host};
 use crate::rabbit::queues::topology::{
-    CopyMessage, DURABLE, QueueCounts, Target, publish_confirmed, typed,
+    CopyMessage, DURABLE, QueueCounts, Target, publish_confirmed, type_arguments,
 };
 use crate::rabbit::queues::usable::Standing;
 use sluiced_ports::store::FleetNames;
@@ -253,7 +253,7 @@ async fn is_classic(live: &LiveConnection, queue: &str) -> bool {
     let Ok(channel) = live.open_channel().await else {
         return false;
     };
-    let quorum = typed(QueueType::Quorum);
+    let quorum = type_arguments(QueueType::Quorum);
     let declared = live.declare(&channel, queue, DURABLE, quorum).await;
     matches!(declared, Err(RabbitError::Mismatch { reason, .. }) if reason.contains("x-queue-type"))
 }

@@ -36,16 +36,16 @@ pub(in crate::rabbit) struct Copies {
 
 impl Copies {
     /// So many bytes more are under way, until their copy is decided or given up.
-    pub(in crate::rabbit) fn begun(&self, bytes: usize) {
+    pub(in crate::rabbit) fn begin(&self, bytes: usize) {
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    pub(in crate::rabbit) fn ended(&self, bytes: usize) {
+    pub(in crate::rabbit) fn end(&self, bytes: usize) {
         self.bytes.fetch_sub(bytes, Ordering::Relaxed);
     }
 
     /// One more copy is written.
-    pub(in crate::rabbit) fn wrote(&self) {
+    pub(in crate::rabbit) fn count_written(&self) {
         self.written.fetch_add(1, Ordering::Relaxed);
     }
 

@@ -56,7 +56,7 @@ pub(super) fn fault(payload: &[u8]) -> Option<Unreadable> {
 /// A header for the same message with the reason, and with the original properties as text
 /// (base64), which every client and every page can show. `method` is the original method of its
 /// delivery, if that was repaired. `None` if there is no header at all.
-pub(super) fn replaced(
+pub(super) fn replacement(
     payload: &[u8],
     why: Unreadable,
     method: Option<&[u8]>,

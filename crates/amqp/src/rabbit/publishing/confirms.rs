@@ -39,8 +39,8 @@ use tokio::time::{Instant, sleep_until};
 
 use crate::rabbit::RabbitError;
 use crate::rabbit::connections::live::LiveConnection;
-use crate::rabbit::messages::convert::copies::{copy_number, numbered};
-use crate::rabbit::messages::convert::frame_size::shortened;
+use crate::rabbit::messages::convert::copies::{copy_number, with_number};
+use crate::rabbit::messages::convert::frame_size::shorten_to_frame;
 use crate::rabbit::queues::topology::{CopyMessage, publish_confirmed};
 
 /// The most copies that are under way at a time.
@@ -198,9 +198,9 @@ impl<T> ConfirmChannel<T> {
         }
         self.sent += 1;
         let number = self.sent;
-        let properties = numbered(copy.properties, number);
+        let properties = with_number(copy.properties, number);
         let frame_max = self.live.connection.configuration().frame_max() as usize;
-        let short = shortened(&properties, frame_max);
+        let short = shorten_to_frame(&properties, frame_max);
         let is_short = short.is_some();
         let bytes = copy.body.len();
         let pending = Pending {
@@ -215,14 +215,14 @@ impl<T> ConfirmChannel<T> {
         };
         self.under_way.insert(number, pending);
         self.bytes += bytes;
-        self.live.copies.begun(bytes);
+        self.live.copies.begin(bytes);
         let (channel, live) = (self.channel.clone(), Arc::clone(&self.live));
         let written = Arc::clone(&self.written);
         self.answers.push(
             async move {
                 let on_written = || {
                     written.fetch_add(1, Ordering::Relaxed);
-                    live.copies.wrote();
+                    live.copies.count_written();
                 };
                 (number, publish_confirmed(channel, copy, on_written).await)
             }
@@ -344,7 +344,7 @@ impl<T> ConfirmChannel<T> {
     fn take_out(&mut self, number: u64) -> Option<Pending<T>> {
         let pending = self.under_way.remove(&number)?;
         self.bytes -= pending.bytes;
-        self.live.copies.ended(pending.bytes);
+        self.live.copies.end(pending.bytes);
         Some(pending)
     }
 

@@ -257,7 +257,7 @@ impl Outbox {
             Err(error) => {
                 // Its queue may be gone.
                 self.declared.remove(&copy.to.place());
-                let named = self.named(&copy.to, error);
+                let named = self.error_about(&copy.to, error);
                 self.fail(copy, &named);
             }
         }

@@ -62,7 +62,7 @@ impl Target {
 
     /// The arguments of its declaration, without the limit of returns.
     pub(in crate::rabbit) fn arguments(self, route: &RouteOptions) -> FieldTable {
-        let mut table = typed(route.settings.queue_type);
+        let mut table = type_arguments(route.settings.queue_type);
         if matches!(self, Self::Parked(_) | Self::Dead) {
             // Where a policy bounds the queue, a copy is refused and tried again, instead of dropping another one.
             table.insert("x-overflow".into(), text("reject-publish"));
@@ -87,7 +87,7 @@ fn text(value: &str) -> AMQPValue {
 }
 
 /// Only the type.
-pub(in crate::rabbit) fn typed(queue_type: QueueType) -> FieldTable {
+pub(in crate::rabbit) fn type_arguments(queue_type: QueueType) -> FieldTable {
     let mut table = FieldTable::default();
     let name = match queue_type {
         QueueType::Classic => "classic",
@@ -200,7 +200,7 @@ impl LiveConnection {
         expires: Duration,
     ) -> Result<(), RabbitError> {
         let channel = self.open_channel().await?;
-        let mut arguments = typed(QueueType::Classic);
+        let mut arguments = type_arguments(QueueType::Classic);
         let expires = i64::try_from(expires.as_millis()).unwrap_or(i64::MAX);
         arguments.insert("x-expires".into(), AMQPValue::LongLongInt(expires));
         self.declare(&channel, queue, DURABLE, arguments).await?;

@@ -28,7 +28,7 @@ impl Session {
     pub(super) async fn save(mut self) {
         self.sink.end();
         while let Ok((tag, outcome)) = self.publisher.decided.try_recv() {
-            self.on_copied(tag, outcome);
+            self.on_copy_decided(tag, outcome);
         }
         while let Ok((tag, outcome)) = self.results.decided.try_recv() {
             self.on_result_decided(tag, outcome);
@@ -94,12 +94,12 @@ impl Session {
         self.write_all().await?;
         while self.unsettled.unconfirmed() > 0 {
             tokio::select! {
-                Some((tag, outcome)) = self.publisher.decided.recv() => self.on_copied(tag, outcome),
+                Some((tag, outcome)) = self.publisher.decided.recv() => self.on_copy_decided(tag, outcome),
                 Some((tag, outcome)) = self.results.decided.recv() => self.on_result_decided(tag, outcome),
                 else => break,
             }
             while let Ok((tag, outcome)) = self.publisher.decided.try_recv() {
-                self.on_copied(tag, outcome);
+                self.on_copy_decided(tag, outcome);
             }
             self.write_all().await?;
         }

@@ -258,7 +258,7 @@ impl Session {
     }
 
     /// The copy is safe, and its original is acknowledged; or it has no place.
-    pub(super) fn on_copied(&mut self, tag: u64, outcome: CopyOutcome) {
+    pub(super) fn on_copy_decided(&mut self, tag: u64, outcome: CopyOutcome) {
         let Some((original, verdict)) = self.unsettled.copying.remove(&tag) else {
             return;
         };

@@ -48,7 +48,7 @@ impl TokenClient {
 }
 
 /// What a server said, for a person: on one line, and of a long text a part.
-pub(super) fn shown<'a>(parts: impl Iterator<Item = &'a str>) -> String {
+pub(super) fn excerpt<'a>(parts: impl Iterator<Item = &'a str>) -> String {
     const SHOWN: usize = 120;
     let text = parts.collect::<Vec<_>>().join(" ");
     text.trim()

@@ -23,7 +23,7 @@ use secrecy::ExposeSecret as _;
 use serde::Deserialize;
 use url::{Host, Url};
 
-use super::client::{TokenClient, shown};
+use super::client::{TokenClient, excerpt};
 use super::{IssuedToken, TokenValue};
 use crate::credentials::aws::Credentials;
 use sluiced_ports::dial::Misconfigured;
@@ -68,7 +68,7 @@ impl Metadata {
     ///
     /// # Errors
     /// When the environment does not say where metadata of the container is, or AWS does not allow that place.
-    pub(super) fn of(aws: &AwsSigv4) -> Result<Option<Self>, Misconfigured> {
+    pub(super) fn for_aws(aws: &AwsSigv4) -> Result<Option<Self>, Misconfigured> {
         Ok(match aws.credentials {
             AwsCredentials::File | AwsCredentials::Environment => None,
             AwsCredentials::Container => {
@@ -115,7 +115,7 @@ impl Metadata {
                 fetch(client, request, "credentials of its role").await?
             }
         };
-        granted(&body, SystemTime::now())
+        read_credentials(&body, SystemTime::now())
     }
 
     /// Whether an answer of a service says that the credentials of its call have ended.
@@ -221,7 +221,7 @@ fn role(body: &[u8]) -> Result<&str, String> {
 }
 
 /// The credentials of an answer that came `now`.
-fn granted(body: &[u8], now: SystemTime) -> Result<IssuedToken, String> {
+fn read_credentials(body: &[u8], now: SystemTime) -> Result<IssuedToken, String> {
     let answer: MetadataAnswer =
         serde_json::from_slice(body).map_err(|_| "its answer has no credentials".to_owned())?;
     // An instance says in an answer of 200 that its role cannot be taken.
@@ -256,7 +256,7 @@ impl MetadataAnswer {
     /// What it says instead of giving credentials; `otherwise`, if it does not say anything.
     fn refusal(&self, otherwise: &str) -> String {
         let parts = [self.code.as_deref(), self.message.as_deref()];
-        let text = shown(parts.into_iter().flatten());
+        let text = excerpt(parts.into_iter().flatten());
         match text.is_empty() {
             true => otherwise.to_owned(),
             false => format!("{otherwise}: {text}"),

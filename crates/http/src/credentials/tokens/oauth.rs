@@ -13,7 +13,7 @@ use http::{HeaderValue, Request};
 use http_body_util::Full;
 use url::form_urlencoded::{Serializer, byte_serialize};
 
-use self::grant::{granted, header, refusal};
+use self::grant::{header, read_token, refusal};
 use self::key::Claims;
 use super::IssuedToken;
 use super::client::TokenClient;
@@ -123,7 +123,7 @@ impl OauthSource {
         if !status.is_success() {
             return Err(refusal(status, body));
         }
-        granted(status, body)
+        read_token(status, body)
     }
 
     /// What comes next.

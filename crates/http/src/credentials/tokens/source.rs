@@ -33,7 +33,7 @@ impl Source {
     ///
     /// # Errors
     /// When it cannot be asked for.
-    pub(super) fn of(auth: &Auth) -> Result<Option<(Self, Option<PathBuf>)>, Misconfigured> {
+    pub(super) fn for_auth(auth: &Auth) -> Result<Option<(Self, Option<PathBuf>)>, Misconfigured> {
         Ok(match auth {
             Auth::Oauth2(client) => {
                 let file = client.client_secret_file.clone();
@@ -41,7 +41,9 @@ impl Source {
             }
             Auth::Jwt(jwt) => Some((Self::Oauth((&**jwt).into()), Some(jwt.key_file.clone()))),
             // A process has the same variables for all routes, and so the same file.
-            Auth::Aws(aws) => Metadata::of(aws)?.map(|metadata| (Self::Metadata(metadata), None)),
+            Auth::Aws(aws) => {
+                Metadata::for_aws(aws)?.map(|metadata| (Self::Metadata(metadata), None))
+            }
             Auth::Basic(_) | Auth::Bearer(_) | Auth::Hmac(_) => None,
         })
     }

@@ -157,7 +157,7 @@ pub(in crate::rabbit) fn result_properties(result: &Publication) -> BasicPropert
 }
 
 /// The properties of a copy that is published under a number.
-pub(in crate::rabbit) fn numbered(properties: BasicProperties, number: u64) -> BasicProperties {
+pub(in crate::rabbit) fn with_number(properties: BasicProperties, number: u64) -> BasicProperties {
     let mut headers = properties.headers().clone().unwrap_or_default();
     // A channel never has that many deliveries.
     let number = AMQPValue::LongLongInt(i64::try_from(number).unwrap_or(i64::MAX));

@@ -19,7 +19,7 @@ const OVERHEAD: usize = 8 + 12;
 const NAMES: usize = 512;
 
 /// The properties without their largest headers, if they are too large for a frame.
-pub(in crate::rabbit) fn shortened(
+pub(in crate::rabbit) fn shorten_to_frame(
     properties: &BasicProperties,
     frame_max: usize,
 ) -> Option<BasicProperties> {

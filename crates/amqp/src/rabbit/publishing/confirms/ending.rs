@@ -48,14 +48,14 @@ impl<T> Drop for ConfirmChannel<T> {
     fn drop(&mut self) {
         let (live, bytes) = (Arc::clone(&self.live), self.bytes);
         if !self.is_unwritten() || !self.channel.status().connected() {
-            return live.copies.ended(bytes);
+            return live.copies.end(bytes);
         }
         let answers = std::mem::take(&mut self.answers);
         let answered = timeout(self.patience(), answers.for_each(async |_| {}));
         tokio::spawn(async move {
             // Whether all were answered or not, they are given up.
             answered.await.ok();
-            live.copies.ended(bytes);
+            live.copies.end(bytes);
         });
     }
 }

@@ -53,7 +53,7 @@ impl Outbox {
         self.is_silent = silent.is_some();
         if let Some(to) = silent {
             let queue = String::new();
-            let error = self.named(&to, RabbitError::Silent { queue });
+            let error = self.error_about(&to, RabbitError::Silent { queue });
             self.show_failing(&error);
             self.log_fault(Some(to.place()), &error);
         } else if was_failing && self.failed.is_empty() {
@@ -63,7 +63,7 @@ impl Outbox {
 
     /// The error with the name of the queue; for a result, whose routing key may be a template over the message, with
     /// what the configuration says.
-    pub(super) fn named(&self, to: &Destination, error: RabbitError) -> RabbitError {
+    pub(super) fn error_about(&self, to: &Destination, error: RabbitError) -> RabbitError {
         let route = &self.context.route;
         let to = match to {
             Destination::Queue(target) => {

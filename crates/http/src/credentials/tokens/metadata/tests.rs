@@ -24,7 +24,7 @@ const NOW: &str = "2017-05-17T15:08:54Z";
 
 fn read(json: &str, now: &str) -> Result<IssuedToken, String> {
     let now: Timestamp = now.parse().expect("a time");
-    granted(json.as_bytes(), now.into())
+    read_credentials(json.as_bytes(), now.into())
 }
 
 #[test]

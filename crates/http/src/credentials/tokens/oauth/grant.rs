@@ -6,7 +6,7 @@ use http::{HeaderValue, StatusCode};
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::credentials::tokens::client::shown;
+use crate::credentials::tokens::client::excerpt;
 use crate::credentials::tokens::{IssuedToken, TokenValue};
 
 /// The answer with a token (RFC 6749, section 5.1).
@@ -38,7 +38,7 @@ struct Refused {
 ///
 /// # Errors
 /// Why it has none, for a person.
-pub(super) fn granted(status: StatusCode, body: &[u8]) -> Result<IssuedToken, String> {
+pub(super) fn read_token(status: StatusCode, body: &[u8]) -> Result<IssuedToken, String> {
     let granted: Granted = serde_json::from_slice(body)
         .map_err(|_| format!("its answer ({status}) has no access_token with a token_type"))?;
     // Apigee writes `BearerToken`.
@@ -83,7 +83,7 @@ pub(super) fn refusal(status: StatusCode, body: &[u8]) -> String {
                 .map_or_else(|| part.to_string(), str::to_owned)
         })
         .collect();
-    let text = shown(parts.iter().map(String::as_str));
+    let text = excerpt(parts.iter().map(String::as_str));
     match text.is_empty() {
         true => status.to_string(),
         false => format!("{status}: {text}"),
@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     fn read(json: &str) -> Result<IssuedToken, String> {
-        granted(StatusCode::OK, json.as_bytes())
+        read_token(StatusCode::OK, json.as_bytes())
     }
 
     #[test]

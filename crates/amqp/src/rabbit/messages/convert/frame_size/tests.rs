@@ -25,21 +25,21 @@ fn what_fits_stays_as_it_is() {
         .unwrap()
         .into_inner()
         .0;
-    assert!(shortened(&properties, written.len() + OVERHEAD).is_none());
-    assert!(shortened(&properties, written.len() + OVERHEAD - 1).is_some());
+    assert!(shorten_to_frame(&properties, written.len() + OVERHEAD).is_none());
+    assert!(shorten_to_frame(&properties, written.len() + OVERHEAD - 1).is_some());
 }
 
 #[test]
 fn the_largest_of_the_publisher_stay_behind() {
     let ours = "x-sluiced-detail";
     let properties = sized(&[("a", 100), ("b", 5000), ("c", 3000), (ours, 4000)]);
-    let short = shortened(&properties, 8192).expect("it is too large");
+    let short = shorten_to_frame(&properties, 8192).expect("it is too large");
     assert_eq!(names_of(&short), ["a", "c", ours, header::SHORTENED]);
     let table = short.headers().clone().unwrap_or_default();
     let said = table.inner().get(header::SHORTENED);
     assert_eq!(said, Some(&AMQPValue::LongString("b".into())));
     assert_eq!(short.message_id(), properties.message_id());
-    assert!(shortened(&short, 8192).is_none(), "it fits");
+    assert!(shorten_to_frame(&short, 8192).is_none(), "it fits");
 }
 
 #[test]
@@ -50,7 +50,7 @@ fn any_size_fits_in_the_end() {
             .iter()
             .map(|name| (&**name, 200_000 / count))
             .collect();
-        let short = shortened(&sized(&sizes), 131_072).expect("it is too large");
-        assert!(shortened(&short, 131_072).is_none(), "{count}");
+        let short = shorten_to_frame(&sized(&sizes), 131_072).expect("it is too large");
+        assert!(shorten_to_frame(&short, 131_072).is_none(), "{count}");
     }
 }
