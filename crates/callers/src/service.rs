@@ -84,11 +84,11 @@ pub(crate) struct ServiceState {
 }
 
 /// All requests that are answered; anything else is 404 or 405.
-pub(crate) fn router(desk: Arc<ServiceState>) -> Router {
+pub(crate) fn router(service: Arc<ServiceState>) -> Router {
     Router::new()
         .route("/v1/permits", post(ask))
         .route("/v1/permits/{id}", delete(end))
-        .with_state(desk)
+        .with_state(service)
 }
 
 /// The query of a request for a permit.
@@ -106,15 +106,15 @@ enum Mode {
 }
 
 async fn ask(
-    State(desk): State<Arc<ServiceState>>,
+    State(service): State<Arc<ServiceState>>,
     Query(asking): Query<AskQuery>,
     request: Request<Body>,
 ) -> Response {
-    let came = desk.clock.now();
+    let came = service.clock.now();
     let looks = asking.mode == Some(Mode::Check);
-    let response = desk.respond(looks, request, came).await;
+    let response = service.respond(looks, request, came).await;
     if !looks {
-        desk.meters.count_answer(response.status().as_str());
+        service.meters.count_answer(response.status().as_str());
     }
     response
 }
@@ -185,13 +185,13 @@ struct EndQuery {
 }
 
 async fn end(
-    State(desk): State<Arc<ServiceState>>,
+    State(service): State<Arc<ServiceState>>,
     Path(id): Path<String>,
     Query(ending): Query<EndQuery>,
     headers: HeaderMap,
 ) -> Response {
-    if !desk.may_ask(&headers) {
-        return desk.refuse_unknown();
+    if !service.may_ask(&headers) {
+        return service.refuse_unknown();
     }
     let id: PermitId = match id.parse() {
         Ok(id) => id,
@@ -203,15 +203,15 @@ async fn end(
             return reply::wrong(StatusCode::BAD_REQUEST, &why);
         }
         let took = Duration::from_secs_f64(millis / 1e3);
-        desk.record_use(id, took);
+        service.record_use(id, took);
     }
     if !ending.unused {
-        return reply::permit_ended(desk.permits.end(id, PermitEnd::Used));
+        return reply::permit_ended(service.permits.end(id, PermitEnd::Used));
     }
-    if desk.permits.is_first_word(id) {
-        desk.meters.unused_permits.increment(1);
+    if service.permits.is_first_word(id) {
+        service.meters.unused_permits.increment(1);
     }
-    reply::permit_ended(desk.permits.end(id, PermitEnd::Unused))
+    reply::permit_ended(service.permits.end(id, PermitEnd::Unused))
 }
 
 impl ServiceState {
