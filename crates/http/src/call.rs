@@ -18,14 +18,14 @@ use http::header::AUTHORIZATION;
 use tokio::time::{Instant, timeout};
 use tracing::warn;
 
-use super::answers::failure::CallFailure;
+use super::answer::{CallFailure, HttpAnswer, NoAnswer};
 use super::answers::reader::{AnswerReader, CallContext, ReceivedAnswer};
 use super::connections::ongoing::Ongoing;
 use super::credentials::auth::RotatingAuth;
 use super::credentials::secrets::{Edition, NamedSecrets};
 use super::credentials::sign::RequestSignature;
 use super::credentials::tokens::{CallToken, Permitted, Tokens};
-use super::transport::{HttpAnswer, NoAnswer, Transport};
+use super::transport::Transport;
 use sluiced_core::judge::Silence;
 use sluiced_ports::clock::Clock;
 use sluiced_ports::downstream::{Call, Judgement, LeaveBy, NotSent};

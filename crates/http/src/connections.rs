@@ -2,14 +2,13 @@
 //!
 //! - `connect`: opens them, plain or TLS, also ahead of time (`spares`);
 //! - `egress`: the network, perhaps through a proxy;
-//! - `hosts`: which hosts a message may lead to, `places`: what is kept for each of them;
+//! - `places`: what is kept for each host that a message leads to;
 //! - `lifetime`: for how long a connection is used;
 //! - `write_gate`: stops a call that is too late;
 //! - `ongoing`: notices where they are too few, and a downstream that takes no calls.
 
 pub(super) mod connect;
 pub(super) mod egress;
-pub(super) mod hosts;
 pub(super) mod lifetime;
 pub(super) mod ongoing;
 pub(super) mod places;

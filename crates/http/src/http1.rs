@@ -22,24 +22,22 @@ use bytes::Bytes;
 use futures::FutureExt as _;
 use http::{Request, Uri};
 use http_body_util::Full;
+use hyper::body::Incoming;
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::capture_connection;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use tokio::time::{Instant, timeout_at};
 
-use super::answers::failure::CallFailure;
+use super::answer::{CallFailure, HttpAnswer, MAX_ANSWER_HEAD, NoAnswer};
 use super::connections::connect::WarmConnector;
 use super::connections::lifetime::Lifetimes;
 use super::connections::write_gate::CallGate;
-use super::transport::{AnswerBody, HttpAnswer, NoAnswer};
 use sluiced_core::judge::Silence;
 use sluiced_ports::dial::find;
 use sluiced_ports::downstream::{LeaveBy, NotSent};
 
 /// So many headers an answer may have.
 const MAX_ANSWER_HEADERS: usize = 256;
-/// The largest header of an answer.
-pub(super) const MAX_ANSWER_HEAD: usize = 64 * 1024;
 
 /// A client for HTTP/1.1.
 pub(super) struct Http1 {
@@ -82,7 +80,7 @@ impl Http1 {
         leave_by: LeaveBy,
         began: Instant,
         within: Duration,
-    ) -> Result<HttpAnswer, NoAnswer> {
+    ) -> Result<HttpAnswer<Incoming>, NoAnswer> {
         let mut request = request.map(Full::new);
         let mut call_gate = CallGate::new(leave_by, capture_connection(&mut request));
         let mut calling = self.client.request(request);
@@ -96,7 +94,7 @@ impl Http1 {
                 call_gate.retire_if_old();
                 let idle = self.lifetimes.idle_after(answer.headers());
                 Ok(HttpAnswer {
-                    answer: answer.map(AnswerBody::Left),
+                    answer,
                     then_idle: Some((call_gate, idle)),
                 })
             }

@@ -34,11 +34,10 @@ use tokio::time::{Instant, timeout_at};
 use self::link::{CallStream, Calling, NotBegun};
 use self::opening::Opener;
 use self::pool::Pool;
-use super::answers::failure::CallFailure;
+use super::answer::{CallFailure, HttpAnswer, NoAnswer};
 use super::connections::egress::Egress;
 use super::connections::lifetime::{Lifetimes, later};
 use super::connections::places::Places;
-use super::transport::{AnswerBody, HttpAnswer, NoAnswer};
 use sluiced_core::judge::Silence;
 use sluiced_ports::clock::Clock;
 use sluiced_ports::downstream::LeaveBy;
@@ -103,7 +102,7 @@ impl Http2 {
         leave_by: LeaveBy,
         began: Instant,
         within: Duration,
-    ) -> Result<HttpAnswer, NoAnswer> {
+    ) -> Result<HttpAnswer<Http2Body>, NoAnswer> {
         let (deadline, last) = (began + within, later(leave_by.left()));
         let pool = self.pool(request.uri());
         let (Some(pool), Some(request)) = (pool, Http2Request::of(request)) else {
@@ -182,7 +181,7 @@ async fn heard(
     stream: CallStream,
     last: Instant,
     deadline: Instant,
-) -> Option<Result<HttpAnswer, Lost>> {
+) -> Option<Result<HttpAnswer<Http2Body>, Lost>> {
     let CallStream {
         mut answer,
         number,
@@ -208,7 +207,7 @@ async fn heard(
                 .headers()
                 .get(CONTENT_LENGTH)
                 .and_then(|length| length.to_str().ok()?.parse().ok());
-            let body = |body| AnswerBody::Right(Http2Body::new(body, length, unsent, calling));
+            let body = |body| Http2Body::new(body, length, unsent, calling);
             Ok(HttpAnswer {
                 answer: answer.map(body),
                 then_idle: None,

@@ -32,13 +32,14 @@ use http::header::{
 };
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri};
 
-use super::credentials::auth::{compile, header};
+use super::credentials::auth::header;
+use super::fields::{compile, header_name, header_value};
 use super::url::{Url, checked_url, host_header};
 use sluiced_ports::connect::Secret;
 use sluiced_ports::dial::Misconfigured;
 use sluiced_ports::downstream::{Facts, Undecodable};
 use sluiced_ports::message::Message;
-use sluiced_settings::types::{Auth, FRAMING, Http};
+use sluiced_settings::types::{Auth, Http};
 use sluiced_telemetry::traces;
 use sluiced_template::{About, SecretValues, Template, Templates, content, is_template};
 
@@ -293,24 +294,6 @@ impl fmt::Debug for RequestTemplate {
             .field("host", &host)
             .finish_non_exhaustive()
     }
-}
-
-/// The name of a header that may be set, configured as `key`.
-pub(super) fn header_name(key: &str, name: &str) -> Result<HeaderName, Misconfigured> {
-    let header = HeaderName::from_bytes(name.as_bytes())
-        .map_err(|_| Misconfigured::new(key, "is no name of a header"))?;
-    if FRAMING.contains(&header.as_str()) {
-        let why = "belongs to the connection and cannot be set";
-        return Err(Misconfigured::new(key, why));
-    }
-    Ok(header)
-}
-
-pub(super) fn header_value(name: &HeaderName, text: String) -> Result<HeaderValue, Undecodable> {
-    HeaderValue::from_maybe_shared(Bytes::from(text)).map_err(|_| Undecodable {
-        what: format!("header {name}"),
-        why: "has a control character".to_owned(),
-    })
 }
 
 fn method(text: &str) -> Result<Method, Misconfigured> {

@@ -6,16 +6,14 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{Request, Response, Uri};
+use http::{Request, Uri};
 use http_body_util::Either;
 use hyper::body::Incoming;
 use tokio::time::Instant;
 
-use super::answers::failure::CallFailure;
-use super::connections::write_gate::CallGate;
+use super::answer::{HttpAnswer, NoAnswer};
 use super::http1::Http1;
 use super::http2::{Http2, Http2Body};
-use sluiced_core::judge::Silence;
 use sluiced_ports::downstream::LeaveBy;
 
 /// Sends requests, and opens connections ahead of them.
@@ -24,25 +22,8 @@ pub(super) enum Transport {
     Two(Box<Http2>),
 }
 
-/// An answer whose head is there.
-pub(super) struct HttpAnswer {
-    pub(super) answer: Response<AnswerBody>,
-    /// Once the answer is read, its connection may be idle for so long.
-    pub(super) then_idle: Option<(CallGate, Duration)>,
-}
-
 /// The body of an answer: over HTTP/1.1, or over HTTP/2.
 pub(super) type AnswerBody = Either<Incoming, Http2Body>;
-
-/// Why there is no answer.
-pub(super) enum NoAnswer {
-    /// Not a byte has left before the slot passed. With how long the call waited for a connection, if it was that.
-    TooLate { waited: Option<Duration> },
-    /// The downstream said that it did not look at the call.
-    Refused(String),
-    /// There is none, or it cannot be read.
-    Silent(Silence, CallFailure),
-}
 
 impl Transport {
     /// Opens connections up to `wanted`, within `bound`. The error says what failed.
@@ -69,24 +50,17 @@ impl Transport {
         leave_by: LeaveBy,
         began: Instant,
         within: Duration,
-    ) -> Result<HttpAnswer, NoAnswer> {
+    ) -> Result<HttpAnswer<AnswerBody>, NoAnswer> {
         match self {
-            Self::One(http) => http.call(request, leave_by, began, within).await,
+            Self::One(http) => {
+                let answered = http.call(request, leave_by, began, within).await;
+                answered.map(|answer| answer.map(AnswerBody::Left))
+            }
             // Twice as large as the other one, which would be as large with it.
-            Self::Two(http) => Box::pin(http.call(request, leave_by, began, within)).await,
-        }
-    }
-}
-
-impl NoAnswer {
-    /// No answer came in time.
-    pub(super) fn late(begun: bool, within: Duration) -> Self {
-        if begun {
-            let failure = CallFailure::unsure(format!("no answer within {within:?}"));
-            Self::Silent(Silence::Timeout, failure)
-        } else {
-            let failure = CallFailure::sure(format!("no connection within {within:?}"));
-            Self::Silent(Silence::Connection, failure)
+            Self::Two(http) => {
+                let answered = Box::pin(http.call(request, leave_by, began, within)).await;
+                answered.map(|answer| answer.map(AnswerBody::Right))
+            }
         }
     }
 }

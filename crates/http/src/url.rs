@@ -7,8 +7,8 @@ use http::uri::{Authority, Scheme};
 use http::{HeaderValue, Uri};
 use percent_encoding::percent_decode_str;
 
-use super::connections::hosts::AllowedHosts;
-use super::credentials::auth::compile;
+use super::fields::compile;
+use super::hosts::{AllowedHosts, usual_port};
 use sluiced_ports::dial::Misconfigured;
 use sluiced_ports::downstream::Undecodable;
 use sluiced_template::{Template, Templates, first_tag};
@@ -127,14 +127,5 @@ pub(super) fn host_header(uri: &Uri) -> Option<HeaderValue> {
             HeaderValue::try_from(format!("{host}:{port}")).ok()
         }
         _ => HeaderValue::from_str(host).ok(),
-    }
-}
-
-/// The port of its scheme.
-pub(super) fn usual_port(uri: &Uri) -> u16 {
-    if uri.scheme() == Some(&Scheme::HTTPS) {
-        443
-    } else {
-        80
     }
 }

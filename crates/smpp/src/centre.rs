@@ -34,6 +34,17 @@ pub(super) struct Centre {
     pub(super) system_type: String,
 }
 
+/// The settings of a bound connection.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct BindSettings {
+    pub(super) binds: usize,
+    pub(super) window: usize,
+    /// A centre that sends nothing for so long is asked whether it is there.
+    pub(super) enquire_link: Duration,
+    /// How long its answer may take.
+    pub(super) timeout: Duration,
+}
+
 /// Why there is no session.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum OpenError {

@@ -24,9 +24,9 @@ use tokio::time::{Instant, timeout};
 use tokio_rustls::TlsConnector;
 use url::Url;
 
-use super::centre::Centre;
+use super::centre::{BindSettings, Centre};
 use super::judge::{SmppJudge, SubmitReply};
-use super::link::{BindSettings, Links};
+use super::link::Links;
 use super::session::{SegmentReply, WriteOutcome};
 use super::submission::{Submission, SubmitTemplate};
 use sluiced_core::judge::{Lists, Outcome, Silence};

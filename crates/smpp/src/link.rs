@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::{info, warn};
 
-use super::centre::{BoxStream, Centre, FIRST_SEQUENCE, OpenError};
+use super::centre::{BindSettings, BoxStream, Centre, FIRST_SEQUENCE, OpenError};
 use super::reading::{SessionReader, UNBINDING};
 use super::session::{Session, WriteOutcome};
 use sluiced_core::backoff::Backoff;
@@ -85,17 +85,6 @@ impl Tries {
             }
         }
     }
-}
-
-/// The settings of a bound connection.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct BindSettings {
-    pub(super) binds: usize,
-    pub(super) window: usize,
-    /// A centre that sends nothing for so long is asked whether it is there.
-    pub(super) enquire_link: Duration,
-    /// How long its answer may take.
-    pub(super) timeout: Duration,
 }
 
 /// All connections of a downstream.

@@ -20,9 +20,8 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
-use super::centre::BoxStream;
+use super::centre::{BindSettings, BoxStream};
 use super::delivery::inbound_event;
-use super::link::BindSettings;
 use super::session::{SegmentReply, Session};
 use crate::judge::SubmitReply;
 use sluiced_pdu::{Command, CommandStatus, Frame, frame, plain, response, response_id};

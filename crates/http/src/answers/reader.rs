@@ -17,9 +17,9 @@ use tokio::time::{Instant, timeout_at};
 
 use super::body::{AnswerRead, read_out};
 use super::encoding::decode;
-use super::failure::CallFailure;
 use super::judge::{HttpJudge, HttpReply, TemplateFindings};
 use super::redirect;
+use crate::answer::CallFailure;
 use crate::transport::AnswerBody;
 use sluiced_core::judge::{Outcome, Silence};
 use sluiced_ports::dial::Misconfigured;

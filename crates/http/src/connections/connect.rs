@@ -32,12 +32,11 @@ use tokio::time::{Instant, timeout, timeout_at};
 use tower_service::Service;
 
 use super::egress::{ConnectError, Dns, Egress, Proxy};
-use super::hosts::AllowedHosts;
 use super::lifetime::Lifetimes;
 use super::places::Places;
 use super::spares::{SpareState, Spares};
 use super::write_gate::GatedIo;
-use crate::url::usual_port;
+use crate::hosts::{AllowedHosts, usual_port};
 use sluiced_ports::clock::Clock;
 use sluiced_ports::dial::connect_detail;
 use sluiced_ports::lock;

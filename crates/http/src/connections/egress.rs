@@ -30,8 +30,8 @@ use url::Url;
 
 use self::tunnel::TunnelError;
 use super::connect::place;
-use super::hosts::AllowedHosts;
-use crate::credentials::auth::basic;
+use crate::fields::basic;
+use crate::hosts::AllowedHosts;
 use sluiced_ports::connect::{Resolver, Secret};
 use sluiced_ports::dial::{Misconfigured, connect_detail};
 use sluiced_settings::types::Http;

@@ -5,19 +5,17 @@
 
 use std::sync::Mutex;
 
-use base64::Engine;
-use base64::prelude::BASE64_STANDARD;
 use http::header::AUTHORIZATION;
 use http::{HeaderMap, HeaderValue, StatusCode};
 use secrecy::ExposeSecret;
 
 use super::reading::RereadTimes;
 use super::sign::AnySigner;
+use crate::fields::basic;
 use sluiced_ports::connect::Secret;
 use sluiced_ports::dial::Misconfigured;
 use sluiced_ports::lock;
 use sluiced_settings::types::Auth;
-use sluiced_template::{Template, Templates};
 
 /// The header of these credentials, with the secret as it was read last. `None`: each call is signed instead.
 pub(crate) fn header(auth: &Auth, secret: &Secret) -> Result<Option<HeaderValue>, Misconfigured> {
@@ -36,15 +34,6 @@ pub(crate) fn header(auth: &Auth, secret: &Secret) -> Result<Option<HeaderValue>
         .map_err(|_| Misconfigured::new("auth", "the secret has a control character"))?;
     value.set_sensitive(true);
     Ok(Some(value))
-}
-
-/// The header of HTTP's basic authentication (RFC 7617). It is never shown.
-pub(crate) fn basic(user: &str, password: &str) -> HeaderValue {
-    let pair = BASE64_STANDARD.encode(format!("{user}:{password}"));
-    let mut value =
-        HeaderValue::try_from(format!("Basic {pair}")).expect("base64 is visible ASCII");
-    value.set_sensitive(true);
-    value
 }
 
 /// Credentials whose secret may change.
@@ -122,15 +111,4 @@ impl RotatingAuth {
             Err(why) => tracing::warn!(%why, "the changed secret cannot be used"),
         }
     }
-}
-
-/// Compiles the template configured as `key`; errors about a message name it `what`.
-pub(crate) fn compile(
-    templates: &mut Templates,
-    what: &str,
-    key: &str,
-    text: &str,
-) -> Result<Template, Misconfigured> {
-    let compiled = templates.add(what, text);
-    compiled.map_err(|wrong| Misconfigured::new(key, wrong))
 }

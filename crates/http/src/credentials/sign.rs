@@ -21,10 +21,9 @@ use ring::hmac;
 use secrecy::ExposeSecret as _;
 use tokio::task::spawn_blocking;
 
-use super::auth::compile;
 use super::aws::{AwsSigner, Credentials};
 use super::tokens::CallToken;
-use crate::request::{header_name, header_value};
+use crate::fields::{compile, header_name, header_value};
 use sluiced_ports::connect::Secret;
 use sluiced_ports::dial::Misconfigured;
 use sluiced_ports::downstream::{Facts, NotSent, Undecodable};

@@ -26,9 +26,9 @@ use tower_service::Service as _;
 
 use super::heads::{HeadGate, Heads, Socket};
 use super::link::{Link, Wire};
+use crate::answer::MAX_ANSWER_HEAD;
 use crate::connections::egress::Egress;
 use crate::connections::lifetime::Lifetimes;
-use crate::http1::MAX_ANSWER_HEAD;
 use sluiced_ports::dial::connect_detail;
 use sluiced_ports::downstream::MAX_ANSWER;
 

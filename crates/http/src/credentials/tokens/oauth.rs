@@ -17,7 +17,7 @@ use self::grant::{header, read_token, refusal};
 use self::key::Claims;
 use super::IssuedToken;
 use super::client::TokenClient;
-use crate::credentials::auth::basic;
+use crate::fields::basic;
 use sluiced_ports::dial::Misconfigured;
 use sluiced_settings::types::{ClientAuth, Jwt, Oauth2};
 

@@ -11,9 +11,18 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
 use http::Uri;
+use http::uri::Scheme;
 
-use crate::url::usual_port;
 use sluiced_ports::downstream::Undecodable;
+
+/// The port of its scheme.
+pub(super) fn usual_port(uri: &Uri) -> u16 {
+    if uri.scheme() == Some(&Scheme::HTTPS) {
+        443
+    } else {
+        80
+    }
+}
 
 /// The hosts that may be called. Clones share them.
 #[derive(Clone, Debug)]

@@ -1,16 +1,64 @@
-//! Why a call has no answer, and whether the downstream may have it.
+//! An answer as it comes over either version of HTTP, or why there is none, and whether the downstream may have the
+//! call.
 //!
 //! A request certainly did not arrive only if there was no connection, or if the connection closed before the first
 //! byte of the request passed its gate (`connections::write_gate`). After that, the downstream may have read it before
 //! the failure. [`CallFailure`] distinguishes the two, and has a text for a person.
 
 use std::io;
+use std::time::Duration;
 
+use http::Response;
 use hyper_util::client::legacy;
 
+use super::connections::write_gate::CallGate;
+use sluiced_core::judge::Silence;
 use sluiced_ports::dial::{connect_detail, find};
 
+/// The largest head of an answer, in bytes.
+pub(super) const MAX_ANSWER_HEAD: usize = 64 * 1024;
+
+/// An answer whose head is there.
+pub(super) struct HttpAnswer<B> {
+    pub(super) answer: Response<B>,
+    /// Once the answer is read, its connection may be idle for so long.
+    pub(super) then_idle: Option<(CallGate, Duration)>,
+}
+
+impl<B> HttpAnswer<B> {
+    /// The same answer with another type of body.
+    pub(super) fn map<C>(self, body: impl FnOnce(B) -> C) -> HttpAnswer<C> {
+        HttpAnswer {
+            answer: self.answer.map(body),
+            then_idle: self.then_idle,
+        }
+    }
+}
+
 /// Why there is no answer.
+pub(super) enum NoAnswer {
+    /// Not a byte has left before the slot passed. With how long the call waited for a connection, if it was that.
+    TooLate { waited: Option<Duration> },
+    /// The downstream said that it did not look at the call.
+    Refused(String),
+    /// There is none, or it cannot be read.
+    Silent(Silence, CallFailure),
+}
+
+impl NoAnswer {
+    /// No answer came in time.
+    pub(super) fn late(begun: bool, within: Duration) -> Self {
+        if begun {
+            let failure = CallFailure::unsure(format!("no answer within {within:?}"));
+            Self::Silent(Silence::Timeout, failure)
+        } else {
+            let failure = CallFailure::sure(format!("no connection within {within:?}"));
+            Self::Silent(Silence::Connection, failure)
+        }
+    }
+}
+
+/// What failed in a call.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct CallFailure {
     pub(super) detail: String,
