@@ -107,9 +107,9 @@ impl Stamped {
         let bytes = got.bytes;
         if bytes > 0 {
             let ago = stamp.map_or(Duration::ZERO, age);
-            let at = (self.clock.now() - ago).as_micros();
-            let at = if self.ends() { UNKNOWN } else { at };
-            self.last.0.store(at, Ordering::Relaxed);
+            let arrived = (self.clock.now() - ago).as_micros();
+            let last = if self.ends() { UNKNOWN } else { arrived };
+            self.last.0.store(last, Ordering::Relaxed);
         }
         Ok(bytes)
     }

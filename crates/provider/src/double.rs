@@ -131,11 +131,12 @@ impl Double {
         if let Some(answer) = self.data.answer.iter().find(|answer| holds(&answer.when)) {
             return Said::refused(answer.reply.made(&env, &call));
         }
-        let repeat = self.data.idempotency.as_ref();
-        let repeat = repeat.map(|known| eval(&env, &known.key, &call));
-        let repeat = repeat.filter(|key| !key.is_undefined() && !key.is_none());
-        let repeat = repeat.map(|key| key.to_string());
-        if let Some(known) = repeat.as_ref().and_then(|key| state.repeats.get(key)) {
+        let idempotency = self.data.idempotency.as_ref();
+        let repeat_key = idempotency
+            .map(|known| eval(&env, &known.key, &call))
+            .filter(|key| !key.is_undefined() && !key.is_none())
+            .map(|key| key.to_string());
+        if let Some(known) = repeat_key.as_ref().and_then(|key| state.repeats.get(key)) {
             return Said::refused(known.clone());
         }
         let counted = self.counted(&env, &call);
@@ -146,7 +147,7 @@ impl Double {
         }
         let under_way = self.count(&mut state, counted, at);
         let (status, headers, body) = self.data.accepted.made(&env, &call);
-        if let Some(key) = repeat {
+        if let Some(key) = repeat_key {
             let known = (status, headers.clone(), body.clone());
             state.repeats.insert(key, known);
         }
@@ -311,8 +312,8 @@ fn call(head: &Parts, body: &[u8], number: u64) -> Value {
         (name.as_str().to_owned(), value)
     });
     let json: Option<serde_json::Value> = serde_json::from_slice(body).ok();
-    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-    let now = now.unwrap_or_default();
+    let since_epoch = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    let now = since_epoch.unwrap_or_default();
     context! {
         method => head.method.as_str(),
         path => head.uri.path(),
@@ -327,9 +328,9 @@ fn call(head: &Parts, body: &[u8], number: u64) -> Value {
 
 /// The fields of a form, or of a query.
 fn form(text: &[u8]) -> Value {
-    let pairs = url::form_urlencoded::parse(text);
-    let pairs = pairs.map(|(name, value)| (name.into_owned(), value.into_owned()));
-    Value::from(pairs.collect::<BTreeMap<_, _>>())
+    let fields = url::form_urlencoded::parse(text)
+        .map(|(name, value)| (name.into_owned(), value.into_owned()));
+    Value::from(fields.collect::<BTreeMap<_, _>>())
 }
 
 #[cfg(test)]

@@ -54,8 +54,8 @@ pub(super) async fn serve(
             server.serve_connection(socket, service).await
         }
         false => {
-            let served = http1::Builder::new().serve_connection(socket, service);
-            served.await.map_err(Into::into)
+            let connection = http1::Builder::new().serve_connection(socket, service);
+            connection.await.map_err(Into::into)
         }
     };
     if let Err(error) = served {
@@ -104,11 +104,10 @@ async fn answer_call(
         return answer_as(&double, &endpoint, request, at).await;
     }
     let plan = endpoint.plan(at);
-    let (head, body) = request.into_parts();
+    let (head, incoming) = request.into_parts();
     let header = |name| head.headers.get(name).and_then(text);
     let (named, caller) = (header("x-message-id"), header("x-caller"));
-    let body = Limited::new(body, MAX_BODY).collect().await;
-    let body = body.map_err(|_| Closed)?.to_bytes();
+    let body = read_body(incoming).await?;
     endpoint.ledger().read(Entry {
         id: named.or_else(|| id_in(&body)),
         caller,
@@ -124,6 +123,11 @@ async fn answer_call(
     }
 }
 
+async fn read_body(incoming: Incoming) -> Result<Bytes, Closed> {
+    let body = Limited::new(incoming, MAX_BODY).collect().await;
+    Ok(body.map_err(|_| Closed)?.to_bytes())
+}
+
 /// As a named provider answers. Its messages are known by what they hold.
 async fn answer_as(
     double: &Double,
@@ -131,9 +135,8 @@ async fn answer_as(
     request: Request<Incoming>,
     at: Mono,
 ) -> Result<PlainResponse, Closed> {
-    let (head, body) = request.into_parts();
-    let body = Limited::new(body, MAX_BODY).collect().await;
-    let body = body.map_err(|_| Closed)?.to_bytes();
+    let (head, incoming) = request.into_parts();
+    let body = read_body(incoming).await?;
     let said = double.answer(&head, &body, at);
     let text = format!("{} {}", head.uri, String::from_utf8_lossy(&body));
     endpoint.ledger().read(Entry {

@@ -149,9 +149,9 @@ impl Ledger {
     /// when they were read, all at once.
     fn settled(&self) -> Mono {
         let rounds = lock(&self.rounds);
-        let read = rounds.front().filter(|_| rounds.len() >= ROUNDS);
-        let read = read.copied().unwrap_or_default();
-        read.min(self.clock.now() - SETTLE)
+        let oldest = rounds.front().filter(|_| rounds.len() >= ROUNDS);
+        let read_until = oldest.copied().unwrap_or_default();
+        read_until.min(self.clock.now() - SETTLE)
     }
 
     /// A call arrived; in any order until it is [`Ledger::settled`]. `None`: it is not known when.
@@ -206,9 +206,9 @@ impl Ledger {
     fn current(&self) -> MutexGuard<'_, Book> {
         let mut book = lock(&self.book);
         let fresh = {
-            let mut fresh = lock(&self.fresh);
-            let room = Vec::with_capacity(fresh.len());
-            std::mem::replace(&mut *fresh, room)
+            let mut events = lock(&self.fresh);
+            let room = Vec::with_capacity(events.len());
+            std::mem::replace(&mut *events, room)
         };
         for event in fresh {
             book.enter(event);

@@ -68,20 +68,20 @@ async fn connection(socket: TcpStream, endpoint: Arc<Endpoint>) {
     if socket.set_nodelay(true).is_err() {
         return;
     }
-    let socket = Stamped::new(socket, endpoint.clock());
-    let arrival = socket.last_arrival();
+    let stamped = Stamped::new(socket, endpoint.clock());
+    let arrival = stamped.last_arrival();
     let way = endpoint.way.subscribe();
     let (tls, handshake) = {
-        let way = way.borrow();
-        (way.tls.clone(), way.handshake)
+        let faults = way.borrow();
+        (faults.tls.clone(), faults.handshake)
     };
     if !handshake.is_zero() {
         sleep(handshake).await;
     }
-    let socket = Treated::new(socket, way);
+    let stream = Treated::new(stamped, way);
     match tls {
-        None => serve_any(socket, endpoint, arrival).await,
-        Some(tls) => match tls.accept(socket).await {
+        None => serve_any(stream, endpoint, arrival).await,
+        Some(tls) => match tls.accept(stream).await {
             Ok(socket) => serve_any(socket, endpoint, arrival).await,
             Err(error) => tracing::debug!(%error, "no TLS with a client of the provider"),
         },

@@ -162,7 +162,7 @@ impl Centre {
 
     /// Handles a PDU that is no message; false: the connection ends.
     fn other(&mut self, pdu: &Frame<'_>) -> bool {
-        let answer = |status| plain(pdu.command.response(), status, pdu.sequence);
+        let bare_answer = |status| plain(pdu.command.response(), status, pdu.sequence);
         let answer = match pdu.command {
             Command::BIND_TRANSMITTER | Command::BIND_TRANSCEIVER => {
                 let Ok(bind) = Bind::read(pdu) else {
@@ -178,10 +178,10 @@ impl Centre {
                 }
                 response(pdu.command, status, pdu.sequence, "provider")
             }
-            Command::ENQUIRE_LINK => answer(CommandStatus::OK),
+            Command::ENQUIRE_LINK => bare_answer(CommandStatus::OK),
             Command::UNBIND => {
                 // Written before the connection ends.
-                return self.write(answer(CommandStatus::OK)) && self.send(Next::Close);
+                return self.write(bare_answer(CommandStatus::OK)) && self.send(Next::Close);
             }
             other if other.is_response() => {
                 let delivered = [Command::DELIVER_SM, Command::DATA_SM].map(Command::response);
@@ -205,14 +205,14 @@ impl Centre {
         let last = all.iter().rposition(|submitted| submitted.part().0 == 1);
         for (number, submitted) in all.into_iter().enumerate() {
             let is_last = last.is_none_or(|last| number >= last);
-            let at = self.arrival.get().filter(|_| is_last);
-            self.endpoint.ledger().arrived(at.map(|at| Arrival {
+            let arrived_at = self.arrival.get().filter(|_| is_last);
+            self.endpoint.ledger().arrived(arrived_at.map(|at| Arrival {
                 at,
                 units: 1,
                 key: submitted.text(KEY),
             }));
-            let at = at.unwrap_or_else(|| self.endpoint.clock().now());
-            let plan = self.endpoint.plan(at);
+            let counted_at = arrived_at.unwrap_or_else(|| self.endpoint.clock().now());
+            let plan = self.endpoint.plan(counted_at);
             self.enter(&submitted, &plan);
             self.answer(submitted, plan);
         }
