@@ -163,9 +163,9 @@ impl Last {
             .limits
             .iter()
             .map(|(limit, of)| (limit.clone(), of.total));
-        let before = std::mem::replace(&mut self.used, totals.collect());
+        let used_before = std::mem::replace(&mut self.used, totals.collect());
         let added = self.used.iter().map(|(limit, total)| {
-            let before = before.get(limit).copied().unwrap_or_default();
+            let before = used_before.get(limit).copied().unwrap_or_default();
             (limit.clone(), total.saturating_sub(before))
         });
         let report = StatusReport {

@@ -35,22 +35,9 @@ impl Fleet {
                 continue;
             }
             let own = routes.get(name).map_or(&[][..], |own| &own.limits);
-            let shut = limits.iter().find_map(|limit| {
-                let name = own.iter().find(|name| limit["name"] == **name)?;
-                let state = limit["state"].as_str()?;
-                if !["paused", "frozen", "closed"].contains(&state) {
-                    return None;
-                }
-                let left = time_left(limit, &format!("{state}_until"));
-                let left = left
-                    .map(|left| Duration::from_secs(left.as_micros().div_ceil(1_000_000) as u64));
-                let left = left.filter(|left| *left <= UNTIL_RESUMED);
-                let left =
-                    left.map_or_else(String::new, |left| format!(" for another {}", Span(left)));
-                Some(format!("its limit {name} is {state}{left}"))
-            });
-            let shut = shut.or_else(|| waited_for(waits, name, own));
-            route.why = shut.unwrap_or_else(|| match route.open {
+            let shut = limits.iter().find_map(|limit| shut_by(limit, own));
+            let reason = shut.or_else(|| waited_for(waits, name, own));
+            route.why = reason.unwrap_or_else(|| match route.open {
                 true => String::new(),
                 false => NO_TURN.to_owned(),
             });
@@ -61,11 +48,10 @@ impl Fleet {
     pub(super) fn say_when_gone(&mut self, routes: &Routes) {
         let gone = routes.iter().filter_map(|(name, own)| {
             let of_queue = routes.iter().filter(|(_, other)| other.queue == own.queue);
-            let sums = of_queue.map(|(other, _)| self.route(other));
+            let states = of_queue.map(|(other, _)| self.route(other));
             // The rate of the seconds before an outage says nothing of the time after it.
-            let sums: Vec<_> = sums.filter(RouteState::waits_for_the_rate).collect();
-            let sums = sums.iter();
-            let (held, rate) = sums.fold((0, 0.0), |(held, rate), route| {
+            let waiting = states.filter(RouteState::waits_for_the_rate);
+            let (held, rate) = waiting.fold((0, 0.0), |(held, rate), route| {
                 (route.held + held, route.per_second + rate)
             });
             let backlog = self.route(name).backlog();
@@ -107,6 +93,20 @@ pub fn time_left(limit: &Value, name: &str) -> Option<Duration> {
     let time = |name: &str| limit[name].as_str()?.parse::<Timestamp>().ok();
     let left = time(name)?.duration_since(time("now")?);
     Some(Duration::try_from(left).unwrap_or_default())
+}
+
+/// That a limit lets nothing pass, if it is one of `own` and does so.
+fn shut_by(limit: &Value, own: &[String]) -> Option<String> {
+    let name = own.iter().find(|name| limit["name"] == **name)?;
+    let state = limit["state"].as_str()?;
+    if !["paused", "frozen", "closed"].contains(&state) {
+        return None;
+    }
+    let left = time_left(limit, &format!("{state}_until"))
+        .map(|left| Duration::from_secs(left.as_micros().div_ceil(1_000_000) as u64))
+        .filter(|left| *left <= UNTIL_RESUMED)
+        .map_or_else(String::new, |left| format!(" for another {}", Span(left)));
+    Some(format!("its limit {name} is {state}{left}"))
 }
 
 /// What messages of a route wait for at one of its limits, or at the route itself: a pause, or a freeze if none of them

@@ -53,8 +53,8 @@ impl Fleet {
     /// is reported by all replicas that saw it, and is shown once, as the fleet's.
     #[must_use]
     pub fn events(&self) -> Vec<(&str, &RecentLine)> {
-        let all = self.replicas.iter();
-        let mut all: Vec<_> = all
+        let replicas = self.replicas.iter();
+        let mut all: Vec<_> = replicas
             // The oldest first, so that lines of the same second keep their order.
             .flat_map(|replica| {
                 let lines = replica.events.iter().rev();
@@ -128,56 +128,63 @@ impl Fleet {
     pub fn route(&self, name: &str) -> RouteState {
         let mut sum = RouteState::default();
         for route in self.heard().filter_map(|r| r.routes.get(name)) {
-            sum.open |= route.open;
-            sum.away |= route.away;
-            sum.moving |= route.moving;
-            for (sum, of) in [
-                (&mut sum.why, &route.why),
-                (&mut sum.away_why, &route.away_why),
-                (&mut sum.dying, &route.dying),
-                (&mut sum.stalled, &route.stalled),
-                (&mut sum.taken, &route.taken),
-                (&mut sum.standby_for, &route.standby_for),
-            ] {
-                if sum.is_empty() {
-                    sum.clone_from(of);
-                }
-            }
-            // From the replica with the worst value.
-            if route.way_spread - route.way_kept >= sum.way_spread - sum.way_kept {
-                (sum.way_spread, sum.way_kept) = (route.way_spread, route.way_kept);
-            }
-            sum.oldest = sum.oldest.max(route.oldest);
-            sum.delay = sum.delay.into_iter().chain(route.delay).reduce(f64::max);
-            sum.max_delay = sum.max_delay.max(route.max_delay);
-            sum.held = sum.held.saturating_add(route.held);
-            sum.in_flight = sum.in_flight.saturating_add(route.in_flight);
-            sum.ready = sum.ready.max(route.ready);
-            sum.waiting = sum.waiting.max(route.waiting);
-            sum.parked = sum.parked.max(route.parked);
-            sum.dead = sum.dead.max(route.dead);
-            sum.done = sum.done.saturating_add(route.done);
-            sum.repeats = sum.repeats.saturating_add(route.repeats);
-            for (part, count) in &route.vanished {
-                let sum = sum.vanished.entry(part.clone()).or_default();
-                *sum = (*sum).max(*count);
-            }
-            sum.per_second += route.per_second;
-            sum.calls_per_second += route.calls_per_second;
-            for (sum, of) in [
-                (&mut sum.answers, &route.answers),
-                (&mut sum.results, &route.results),
-            ] {
-                for (what, count) in of {
-                    let sum = sum.entry(what.clone()).or_default();
-                    *sum = sum.saturating_add(*count);
-                }
-            }
+            sum.add_replica(route);
         }
         if sum.open && !sum.moving {
             sum.why.clear();
         }
         sum
+    }
+}
+
+impl RouteState {
+    /// Adds the state of a route in one more replica.
+    fn add_replica(&mut self, route: &Self) {
+        self.open |= route.open;
+        self.away |= route.away;
+        self.moving |= route.moving;
+        for (text, of_replica) in [
+            (&mut self.why, &route.why),
+            (&mut self.away_why, &route.away_why),
+            (&mut self.dying, &route.dying),
+            (&mut self.stalled, &route.stalled),
+            (&mut self.taken, &route.taken),
+            (&mut self.standby_for, &route.standby_for),
+        ] {
+            if text.is_empty() {
+                text.clone_from(of_replica);
+            }
+        }
+        // From the replica with the worst value.
+        if route.way_spread - route.way_kept >= self.way_spread - self.way_kept {
+            (self.way_spread, self.way_kept) = (route.way_spread, route.way_kept);
+        }
+        self.oldest = self.oldest.max(route.oldest);
+        self.delay = self.delay.into_iter().chain(route.delay).reduce(f64::max);
+        self.max_delay = self.max_delay.max(route.max_delay);
+        self.held = self.held.saturating_add(route.held);
+        self.in_flight = self.in_flight.saturating_add(route.in_flight);
+        self.ready = self.ready.max(route.ready);
+        self.waiting = self.waiting.max(route.waiting);
+        self.parked = self.parked.max(route.parked);
+        self.dead = self.dead.max(route.dead);
+        self.done = self.done.saturating_add(route.done);
+        self.repeats = self.repeats.saturating_add(route.repeats);
+        for (part, count) in &route.vanished {
+            let most = self.vanished.entry(part.clone()).or_default();
+            *most = (*most).max(*count);
+        }
+        self.per_second += route.per_second;
+        self.calls_per_second += route.calls_per_second;
+        for (sums, of_replica) in [
+            (&mut self.answers, &route.answers),
+            (&mut self.results, &route.results),
+        ] {
+            for (what, count) in of_replica {
+                let sum = sums.entry(what.clone()).or_default();
+                *sum = sum.saturating_add(*count);
+            }
+        }
     }
 }
 

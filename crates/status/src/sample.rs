@@ -112,18 +112,18 @@ impl Sampler {
             entry.left = said.chain(entry.left).reduce(f64::min);
         }
         for (name, route) in &mut replica.routes {
-            let counter = self.done.entry(name.clone()).or_default();
-            route.per_second = counter.rate(route.done as f64, ended);
-            let calls: u64 = route.answers.values().sum();
-            let counter = self.calls.entry(name.clone()).or_default();
-            route.calls_per_second = counter.rate(calls as f64, ended);
+            let messages = self.done.entry(name.clone()).or_default();
+            route.per_second = messages.rate(route.done as f64, ended);
+            let answers: u64 = route.answers.values().sum();
+            let calls = self.calls.entry(name.clone()).or_default();
+            route.calls_per_second = calls.rate(answers as f64, ended);
             let mean = self.delays.entry(name.clone()).or_default();
-            let (seconds, calls) = delays.get(name).copied().unwrap_or_default();
-            route.delay = mean.mean(seconds, calls, ended.is_some());
+            let (seconds, accepted) = delays.get(name).copied().unwrap_or_default();
+            route.delay = mean.mean(seconds, accepted, ended.is_some());
         }
         for (name, limit) in &mut replica.limits {
-            let counter = self.used.entry(name.clone()).or_default();
-            limit.used = counter.rate(limit.total as f64, ended);
+            let units = self.used.entry(name.clone()).or_default();
+            limit.used = units.rate(limit.total as f64, ended);
         }
         self.history.note(&replica.routes, now);
         say_what_is_missing(&mut replica);
@@ -225,9 +225,9 @@ fn say_why(replica: &mut Replica, reasons: &BTreeMap<String, Reasons>) {
             let reasons = reasons.get(name).unwrap_or(&none);
             // Why the downstream is away is said beside the probes.
             let is_said = |part: &Missing| route.away && part.name.starts_with(DOWNSTREAM);
-            let missing = replica.missing.iter().filter(|part| concerns(part, name));
-            let mut missing = missing.filter(|part| !is_said(part));
-            route.why = reasons.why(missing.next(), name, route.away);
+            let mut missing = replica.missing.iter();
+            let unsaid = missing.find(|part| concerns(part, name) && !is_said(part));
+            route.why = reasons.why(unsaid, name, route.away);
         }
     }
 }

@@ -201,13 +201,13 @@ impl RouteState {
     /// The warning if messages are gone with a queue of sluiced.
     #[must_use]
     pub fn lost(&self) -> Option<String> {
-        let each = self.vanished.iter();
-        let each: Vec<_> = each
+        let vanished = self.vanished.iter();
+        let counts: Vec<_> = vanished
             .map(|(part, count)| format!("{count} {part}"))
             .collect();
-        (!each.is_empty()).then(|| {
-            let each = each.join(", ");
-            format!("messages gone with a queue of sluiced that was deleted or purged: {each}")
+        (!counts.is_empty()).then(|| {
+            let all = counts.join(", ");
+            format!("messages gone with a queue of sluiced that was deleted or purged: {all}")
         })
     }
 
