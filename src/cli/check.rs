@@ -52,12 +52,12 @@ pub async fn check(
     out: &mut (impl Write + Send),
     colour: bool,
 ) -> io::Result<Exit> {
-    let loaded = if args.no_secrets {
+    let configuration = if args.no_secrets {
         settings::load_with(settings::Needs::Nothing, &args.config, None, env)
     } else {
         settings::load(&args.config, env)
     };
-    let loaded = match fitting(loaded, misfits) {
+    let loaded = match fitting(configuration, misfits) {
         Ok(loaded) => loaded,
         Err(faults) => {
             report(&faults, out, colour)?;
@@ -82,8 +82,8 @@ pub async fn check(
             Downstream::Smpp(_) => Vec::new(),
         };
         let words = shares.into_iter().chain(route.in_words()).chain(answers);
-        let words: Vec<_> = words.collect();
-        writeln!(out, "routes.{name}: {}", words.join("\n  "))?;
+        let lines: Vec<_> = words.collect();
+        writeln!(out, "routes.{name}: {}", lines.join("\n  "))?;
     }
     for (name, callers) in &loaded.settings.callers {
         let words = callers.in_words(loaded.settings.counts_after(callers));

@@ -89,18 +89,18 @@ pub(super) async fn run(args: &FindArgs, out: &mut (impl Write + Send)) -> Resul
         }
         (None, _) | (_, QueueBackend::Embedded) => None,
     };
-    let route = letters.as_ref().and_then(FoundLetters::route);
-    let route = args.route.as_deref().or(route);
-    let own = args.id.as_ref().map(|id| own_keys(&settings, route, id));
-    let own = look_up(args, own.unwrap_or_default()).await?;
+    let route_of_letters = letters.as_ref().and_then(FoundLetters::route);
+    let route = args.route.as_deref().or(route_of_letters);
+    let asked = args.id.as_ref().map(|id| own_keys(&settings, route, id));
+    let own = look_up(args, asked.unwrap_or_default()).await?;
     let named = look_up(args, named_keys(&settings, args, route)).await?;
     let is_letter = letters.as_ref().is_some_and(|letters| !letters.is_empty());
     let is_known = |key: &FoundKey| key.state.is_known();
     let known = is_letter || own.iter().chain(&named).any(is_known);
     // If some limits know the message, limits without a trace of it are those of other routes: they are left out.
     let is_of_route = |key: &FoundKey| key.state.is_known() || route.is_some() || !known;
-    let own = own.into_iter().filter(is_of_route);
-    let keys: Vec<FoundKey> = own.chain(named).collect();
+    let own_of_route = own.into_iter().filter(is_of_route);
+    let keys: Vec<FoundKey> = own_of_route.chain(named).collect();
     if args.json {
         let all = json!({
             "message_id": args.id,
@@ -137,10 +137,10 @@ fn write_keys(keys: &[FoundKey], out: &mut impl Write) -> Result<(), Refusal> {
     for key in keys {
         let FoundKey { limit, digest, .. } = key;
         let queue = key.queue.as_ref();
-        let queue = queue.map_or_else(String::new, |queue| format!(" of the queue {queue}"));
+        let of_queue = queue.map_or_else(String::new, |queue| format!(" of the queue {queue}"));
         writeln!(
             out,
-            "\nlimits.{limit}{queue} (in the journal: {limit}={digest})"
+            "\nlimits.{limit}{of_queue} (in the journal: {limit}={digest})"
         )?;
         key.state.write(out)?;
     }
@@ -205,8 +205,8 @@ fn named_keys(settings: &Settings, args: &FindArgs, route: Option<&str>) -> Vec<
         }
         let route = route.and_then(|route| settings.routes.get(route));
         let queues = settings.queues_of(limit).into_iter();
-        let queues = queues.filter(|queue| route.is_none_or(|route| route.queue == **queue));
-        keys.extend(queues.map(|queue| of(Some(queue))));
+        let possible = queues.filter(|queue| route.is_none_or(|route| route.queue == **queue));
+        keys.extend(possible.map(|queue| of(Some(queue))));
     }
     keys
 }

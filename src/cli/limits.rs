@@ -303,9 +303,10 @@ fn in_force(update: &Updated, out: &mut impl Write) -> io::Result<()> {
 
 /// The operator: the user of this machine, for logs and for other operators.
 fn operator() -> String {
-    let user = ["SUDO_USER", "USER", "LOGNAME"];
-    let user = user.iter().find_map(|name| std::env::var(name).ok());
-    let user = user.unwrap_or_else(|| format!("uid{}", rustix::process::getuid().as_raw()));
+    let user = ["SUDO_USER", "USER", "LOGNAME"]
+        .iter()
+        .find_map(|name| std::env::var(name).ok())
+        .unwrap_or_else(|| format!("uid{}", rustix::process::getuid().as_raw()));
     let host = rustix::system::uname();
     format!("{user}@{}", host.nodename().to_string_lossy())
 }

@@ -125,8 +125,8 @@ pub(super) fn run(
     let others = others(&settings, name, &planned);
     let tenants = args.trace.is_some() || asked.tenants;
     let assumed: Vec<&str> = asked.assumed.iter().map(String::as_str).collect();
-    let same_queue = settings.of_queue(&route.queue).map(|(other, _)| other);
-    let same_queue: Vec<_> = same_queue.filter(|other| *other != name).collect();
+    let of_queue = settings.of_queue(&route.queue).map(|(other, _)| other);
+    let same_queue: Vec<_> = of_queue.filter(|other| *other != name).collect();
     let left_out = left_out(route, &others, &same_queue, &assumed, &once, tenants);
     found.extend(left_out);
     let head = Head {
@@ -242,14 +242,18 @@ fn asked(args: &PlanArgs, planned: &Planned, route: &Route) -> Result<PlanInputs
         .arrivals
         .iter()
         .filter(|arrival| arrival.during.is_none());
-    let arrivals = args.arrivals.iter().map(ToString::to_string);
-    let arrivals = arrivals.chain(args.burst.iter().map(ToString::to_string));
+    let arrivals: Vec<String> = args
+        .arrivals
+        .iter()
+        .map(ToString::to_string)
+        .chain(args.burst.iter().map(ToString::to_string))
+        .collect();
     let fair_by = route.fair_by.as_ref().map(|text| text.as_str());
     let assumed = choices.assumed.iter().map(|&name| name.to_owned());
     Ok(PlanInputs {
         length,
         drawn: foreseen(planned, route, &choices, streams, bursts, length, args.seed),
-        arrivals: arrivals.collect::<Vec<_>>().join(", "),
+        arrivals: arrivals.join(", "),
         steady: steady.map(|stream| stream.rate.per_second()).sum(),
         assumed: assumed.collect(),
         tenants: choices.keys.iter().any(|(text, _)| Some(*text) == fair_by),
@@ -262,11 +266,11 @@ fn check_count(args: &PlanArgs, length: Duration) -> Result<(), String> {
         let why = "what comes? --arrivals 300/1s, --burst 6000@0s, both, or --trace FILE";
         return Err(why.to_owned());
     }
-    let streams = args.arrivals.iter().map(|stream| count(stream, length));
+    let of_streams = args.arrivals.iter().map(|stream| count(stream, length));
     let bursts = args.burst.iter().filter(|burst| burst.at < length);
-    let bursts = bursts.map(|burst| u64::from(burst.count));
+    let of_bursts = bursts.map(|burst| u64::from(burst.count));
     let within = Span(length);
-    match streams.chain(bursts).sum::<u64>() {
+    match of_streams.chain(of_bursts).sum::<u64>() {
         0 => Err(format!(
             "no message comes within {within}: a longer --for shows some"
         )),
@@ -282,8 +286,8 @@ fn length(args: &PlanArgs, usual: Duration) -> Result<Duration, String> {
     if (SHORTEST..=LONGEST).contains(&length) {
         return Ok(length);
     }
-    let length = Span(length);
-    Err(format!("--for {length}: a plan looks at 1s to 31d"))
+    let wrong = Span(length);
+    Err(format!("--for {wrong}: a plan looks at 1s to 31d"))
 }
 
 fn start(args: &PlanArgs, planned: &Planned, route: &Route) -> Result<StoreTime, String> {
@@ -339,8 +343,8 @@ fn others<'a>(settings: &'a Settings, name: &str, planned: &'a Planned) -> Vec<(
     let mut found = Vec::new();
     for limit in &planned.limits {
         let others = settings.routes.iter().filter(|(other, _)| *other != name);
-        let others = others.filter(|(_, other)| other.limits.contains(&limit.name));
-        found.extend(others.map(|(other, _)| (limit.name.as_str(), other.as_str())));
+        let sharing = others.filter(|(_, other)| other.limits.contains(&limit.name));
+        found.extend(sharing.map(|(other, _)| (limit.name.as_str(), other.as_str())));
     }
     found
 }

@@ -49,9 +49,9 @@ pub(super) async fn run(args: ProviderArgs, out: &mut (dyn Write + Send)) -> Res
     let mut signals = StopSignals::new()?;
     let double = args.answers_as.map(|file| {
         let text = fs::read_to_string(&file).map_err(|why| why.to_string());
-        let double = text.and_then(|text| Double::parse(&text).map_err(|why| why.to_string()));
+        let parsed = text.and_then(|text| Double::parse(&text).map_err(|why| why.to_string()));
         let failed = |why| Refusal::Arguments(format!("{}: {why}", file.display()));
-        double.map(Arc::new).map_err(failed)
+        parsed.map(Arc::new).map_err(failed)
     });
     let behaviour = Behaviour {
         double: double.transpose()?,

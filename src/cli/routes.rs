@@ -113,11 +113,11 @@ async fn list(args: &ListArgs, out: &mut (impl Write + Send)) -> Result<(), Refu
         all.push((name, own.source, state));
     }
     if args.location.json {
-        let all = all
+        let entries = all
             .iter()
             .map(|(name, queue, state)| json!({ "name": name, "queue": queue, "state": state }));
-        let all = serde_json::Value::from(all.collect::<Vec<_>>());
-        writeln!(out, "{all:#}")?;
+        let list = serde_json::Value::from(entries.collect::<Vec<_>>());
+        writeln!(out, "{list:#}")?;
         return Ok(());
     }
     let rows = all

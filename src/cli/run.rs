@@ -111,8 +111,8 @@ pub async fn run(args: &RunArgs, err: &mut impl Write, colour: bool) -> io::Resu
 
 /// The configuration; `None`: it is wrong, and `err` says why.
 fn configuration(args: &RunArgs, err: &mut impl Write, colour: bool) -> io::Result<Option<Loaded>> {
-    let loaded = settings::load(&args.config, std::env::vars());
-    let loaded = match fitting(loaded, wire::misfits) {
+    let configuration = settings::load(&args.config, std::env::vars());
+    let loaded = match fitting(configuration, wire::misfits) {
         Ok(loaded) => loaded,
         Err(faults) => return report(&faults, err, colour).map(|()| None),
     };
@@ -268,9 +268,9 @@ async fn serve(
         goodbye.spawn(health.lifelong("the status", reports));
         let policies = Arc::clone(&running.policies);
         let reloads = Reloads::new(files.to_vec(), loaded.clone(), policies, notifier.clone());
-        let reloads = health.lifelong("reloading", reloads.run(hangups));
+        let reloading = health.lifelong("reloading", reloads.run(hangups));
         let until = last.clone();
-        tokio::spawn(async move { until.run_until_cancelled(reloads).await });
+        tokio::spawn(async move { until.run_until_cancelled(reloading).await });
         process.send_replace(Link::Up);
         notifier.ready();
         let replica = wire::replica(&loaded.settings);

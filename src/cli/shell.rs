@@ -44,8 +44,8 @@ pub struct CompletionsArgs {
 pub(super) fn completions(args: &CompletionsArgs, out: &mut impl Write) -> io::Result<Exit> {
     let shell = args.shell.to_string();
     let shells = Shells::builtins();
-    let completer = shells.completer(&shell);
-    let completer = completer.ok_or_else(|| io::Error::other(format!("{shell} is not known")))?;
+    let unknown = || io::Error::other(format!("{shell} is not known"));
+    let completer = shells.completer(&shell).ok_or_else(unknown)?;
     completer.write_registration(VARIABLE, NAME, NAME, NAME, out)?;
     if args.shell == Shell::Zsh {
         out.write_all(ZSH_FIRST.as_bytes())?;

@@ -114,14 +114,14 @@ impl ReplicaArgs {
         if let Some(url) = &self.url {
             return Ok(Asked { url: url.clone() });
         }
-        let listen = if self.config.is_empty() {
+        let configured = if self.config.is_empty() {
             let mut env = env;
             env.find_map(|(name, value)| (name == LISTEN).then_some(value))
         } else {
             let loaded = loaded(Needs::Nothing, &self.config, env)?;
             Some(loaded.settings.admin.listen)
         };
-        let listen = listen.unwrap_or_else(|| USUAL.to_owned());
+        let listen = configured.unwrap_or_else(|| USUAL.to_owned());
         if listen.is_empty() {
             return Err(Refusal::Failed(
                 "`admin.listen` is empty, so this replica shows nothing; --url names another"
@@ -248,11 +248,11 @@ async fn get(url: Uri) -> Result<String, String> {
         .await
         .map_err(|e| e.to_string())?
         .to_bytes();
-    let body = String::from_utf8_lossy(&body).into_owned();
+    let text = String::from_utf8_lossy(&body).into_owned();
     if status.is_success() {
-        Ok(body)
+        Ok(text)
     } else {
-        Err(format!("{status}: {body}"))
+        Err(format!("{status}: {text}"))
     }
 }
 

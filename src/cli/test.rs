@@ -60,8 +60,8 @@ pub(super) fn run(
     env: impl Iterator<Item = (String, String)>,
     out: &mut impl Write,
 ) -> Result<Exit, Refusal> {
-    let loaded = loaded(Needs::MadeUp, &args.config, env)?;
-    let loaded = fitting(Ok(loaded), wire::misfits).map_err(Refusal::Faults)?;
+    let configuration = loaded(Needs::MadeUp, &args.config, env)?;
+    let loaded = fitting(Ok(configuration), wire::misfits).map_err(Refusal::Faults)?;
     writes_over_no_input(args)?;
     let mut files = Vec::new();
     for path in &args.tests {

@@ -71,9 +71,9 @@ pub(super) fn age(then: Option<StoreTime>, now: StoreTime) -> String {
 
 /// A time in UTC, from seconds since the Unix epoch.
 pub(super) fn utc(seconds: u64) -> String {
-    let at = i64::try_from(seconds).ok();
-    let at = at.and_then(|at| jiff::Timestamp::from_second(at).ok());
-    at.map_or_else(|| seconds.to_string(), |at| at.to_string())
+    let since_epoch = i64::try_from(seconds).ok();
+    let time = since_epoch.and_then(|seconds| jiff::Timestamp::from_second(seconds).ok());
+    time.map_or_else(|| seconds.to_string(), |at| at.to_string())
 }
 
 /// A time of the store in UTC, in whole seconds.

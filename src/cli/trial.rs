@@ -96,8 +96,8 @@ pub(super) async fn run(args: &TryArgs, out: &mut (impl Write + Send)) -> Result
     })?;
     let answers = answers(&opened, &trial, &label).await?;
     let paced = trial.route.limits.iter().find(|limit| limit.rule.is_none());
-    let paced = paced.map(|limit| limit.name.as_str());
-    let ahead = Ahead::of(opened.replicas().await?, name, paced, args.peek);
+    let paced_name = paced.map(|limit| limit.name.as_str());
+    let ahead = Ahead::of(opened.replicas().await?, name, paced_name, args.peek);
     if args.json {
         writeln!(out, "{:#}", as_json(name, &answers, &ahead, &request))?;
     } else {
@@ -117,9 +117,9 @@ pub(super) fn chosen<'a>(
         (None, Some((name, route))) if routes.len() == 1 => Ok((name, route)),
         (None, _) => {
             let names: Vec<&str> = routes.keys().map(String::as_str).collect();
-            let names = names.join(", ");
             Err(Refusal::Arguments(format!(
-                "which route? --route one of: {names}"
+                "which route? --route one of: {}",
+                names.join(", ")
             )))
         }
     }
@@ -161,8 +161,8 @@ async fn peeked(
     }
     let queue = &route.queue;
     let none = |why: &str| Refusal::Failed(format!("{queue}: {why}"));
-    let letters = Letters::open(options, queue).await?;
-    let mut letters = letters.ok_or_else(|| none("there is no such queue"))?;
+    let opened = Letters::open(options, queue).await?;
+    let mut letters = opened.ok_or_else(|| none("there is no such queue"))?;
     let first = letters.first().await?;
     let message = first.as_ref().map(|letter| letter.message.clone());
     // It stays in its queue: messages that were not acknowledged are returned at the end.

@@ -72,14 +72,14 @@ impl Page {
         let count = fleet.replicas.len();
         let ill = fleet.heard().filter(|r| !r.missing.is_empty()).count();
         let silent = count - fleet.heard().count();
-        let not = [(ill, "not ready"), (silent, "not heard of")];
-        let not = not.iter().filter(|(count, _)| *count > 0);
-        let mut how: Vec<_> = not.map(|(count, how)| format!("{count} {how}")).collect();
-        let colour = if how.is_empty() { GREEN } else { RED };
-        if how.is_empty() {
-            how.push("all ready".to_owned());
+        let kinds = [(ill, "not ready"), (silent, "not heard of")];
+        let bad = kinds.iter().filter(|(count, _)| *count > 0);
+        let mut states: Vec<_> = bad.map(|(count, how)| format!("{count} {how}")).collect();
+        let colour = if states.is_empty() { GREEN } else { RED };
+        if states.is_empty() {
+            states.push("all ready".to_owned());
         }
-        let (replicas, how) = (counted(count as u64, "replica"), how.join(", "));
+        let (replicas, how) = (counted(count as u64, "replica"), states.join(", "));
         let text = format!("sluiced: {replicas}, {how}   {}", fleet.now);
         self.paint(colour, self.cut(&text))
     }
@@ -100,12 +100,12 @@ impl Page {
             let kind = limit["kind"].as_str().unwrap_or("?");
             let state = limit["state"].as_str().unwrap_or("?");
             let first = self.first(name, 17, lines);
-            let line = format!(
+            let columns = format!(
                 "{first:<17} {kind:<14} {:>7} {of:>8} {share:>5}  {state:<8}  ",
                 number(used)
             );
-            let room = self.width.saturating_sub(line.chars().count()).min(BARS);
-            let line = self.cut(&(line + &bars(&fleet.bars(name), allowed, room)));
+            let room = self.width.saturating_sub(columns.chars().count()).min(BARS);
+            let line = self.cut(&(columns + &bars(&fleet.bars(name), allowed, room)));
             let bad = ["paused", "frozen", "closed"].contains(&state);
             lines.push(if bad { self.paint(YELLOW, line) } else { line });
             if let Some(left) = fleet.left(name) {
@@ -166,15 +166,15 @@ impl Page {
                 lines.push(line);
             }
             for (what, counts) in [("answers", &route.answers), ("results", &route.results)] {
-                let each = counts.iter().map(|(label, n)| format!("{label}: {n}"));
-                let each: Vec<_> = each.collect();
+                let words = counts.iter().map(|(label, n)| format!("{label}: {n}"));
+                let each: Vec<_> = words.collect();
                 if !each.is_empty() {
                     lines.push(self.cut(&format!("  {what} since start: {}", each.join(", "))));
                 }
             }
             if route.repeats > 0 {
-                let line = format!("  repeats without a call since start: {}", route.repeats);
-                lines.push(self.cut(&line));
+                let repeats = format!("  repeats without a call since start: {}", route.repeats);
+                lines.push(self.cut(&repeats));
             }
         }
         lines.push(String::new());
@@ -183,9 +183,9 @@ impl Page {
     /// How long messages waited, how many wait, and when they are gone.
     fn delays(&self, fleet: &Fleet, name: &str, route: &RouteState) -> Option<String> {
         let curve = fleet.curves.get(name)?;
-        let worst = curve.delay.iter().flatten().copied().reduce(f64::max)?;
+        let worst_here = curve.delay.iter().flatten().copied().reduce(f64::max)?;
         // The curve is from one replica.
-        let worst = worst.max(route.delay.unwrap_or_default());
+        let worst = worst_here.max(route.delay.unwrap_or_default());
         let now = route.delay.map_or_else(|| "-".to_owned(), short);
         let backlog: Vec<_> = curve
             .backlog

@@ -127,10 +127,10 @@ impl Filter {
                 false => format!("{{{{ {text} }}}}"),
             };
             let mut templates = Templates::new();
-            let template = templates.add("--where", &source);
-            let template =
-                template.map_err(|wrong| Refusal::Arguments(format!("--where: {wrong}")));
-            Ok((templates, template?))
+            let template = templates
+                .add("--where", &source)
+                .map_err(|wrong| Refusal::Arguments(format!("--where: {wrong}")))?;
+            Ok((templates, template))
         };
         Ok(Self {
             condition: args.condition.as_ref().map(compile).transpose()?,

@@ -172,13 +172,13 @@ impl Replaying<'_> {
             ordered.sort_by_key(|letter| urgency(&letter.message));
             let wanted = usize::try_from(limit - counts.meant).unwrap_or(usize::MAX);
             let unwanted = ordered.split_off(wanted.min(ordered.len()));
-            let mut ordered = ordered.into_iter();
-            while ordered.len() > 0 && !self.stop.is_cancelled() {
-                let batch = self.batch(queue, &mut ordered, counts);
+            let mut remaining = ordered.into_iter();
+            while remaining.len() > 0 && !self.stop.is_cancelled() {
+                let batch = self.batch(queue, &mut remaining, counts);
                 self.send(letters, batch, counts).await?;
                 show_progress(queue, counts, console)?;
             }
-            for letter in ordered.chain(unwanted) {
+            for letter in remaining.chain(unwanted) {
                 letters.leave(letter).await?;
             }
         }
@@ -248,8 +248,8 @@ impl Replaying<'_> {
     fn replay(&self, dead: &str, letter: Letter, counts: &mut ReplayCounts) -> Replay {
         let facts = LetterFacts::of(&letter.message);
         let from = dead.strip_suffix(SUFFIX).unwrap_or(dead);
-        let queue = self.args.to.as_deref().or(facts.queue);
-        let queue = queue.unwrap_or(from).to_owned();
+        let named = self.args.to.as_deref().or(facts.queue);
+        let queue = named.unwrap_or(from).to_owned();
         let keeps_timestamp = keeps_timestamp(
             letter.message.properties.timestamp,
             self.dead.max_age(&queue),
@@ -303,12 +303,12 @@ impl Replaying<'_> {
 /// that is known. Others stay as they lie.
 fn urgency(message: &Message) -> (Reverse<u8>, u64) {
     let facts = LetterFacts::of(message);
-    let published = message.properties.timestamp;
+    let seconds = message.properties.timestamp;
     let published =
-        published.map(|seconds| StoreTime::from_micros(seconds.saturating_mul(1_000_000)));
+        seconds.map(|seconds| StoreTime::from_micros(seconds.saturating_mul(1_000_000)));
     let since = published.or(facts.first_seen).or(facts.died);
-    let since = since.map_or(u64::MAX, StoreTime::as_micros);
-    (Reverse(message.properties.priority), since)
+    let since_micros = since.map_or(u64::MAX, StoreTime::as_micros);
+    (Reverse(message.properties.priority), since_micros)
 }
 
 /// Whether a letter may keep its publisher's time of publishing. If that is older than `max_age`, the

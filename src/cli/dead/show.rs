@@ -113,11 +113,12 @@ fn write(
     writeln!(out, "letter {} of {queue}", letter.number)?;
     let hint = if args.body { "" } else { "; --body shows it" };
     let body = format!("{}{hint}", size(message.body.len()));
-    let all = died(message).into_iter().chain(published(message));
-    let all = all.chain(other_headers(message));
-    let all = all.chain([("body".to_owned(), Some(body))]);
-    let all = all.filter_map(|(label, value)| Some((label, in_a_line(&value?, VALUE))));
-    facts(LABELS, &all.collect::<Vec<_>>(), out)?;
+    let all = died(message)
+        .into_iter()
+        .chain(published(message))
+        .chain(other_headers(message))
+        .chain([("body".to_owned(), Some(body))]);
+    facts(LABELS, &known_in_lines(all), out)?;
     if args.body {
         let text = String::from_utf8_lossy(&message.body);
         writeln!(out, "\n{}", printable(&text))?;
@@ -135,11 +136,17 @@ fn labelled<const N: usize>(facts: [(&str, Option<String>); N]) -> Vec<Fact> {
 
 /// Why and when it died, and where it is, for `sluiced find`.
 pub(super) fn in_short(queue: &str, letter: &Letter) -> (Vec<(String, String)>, Value) {
-    let all = died(&letter.message).into_iter();
-    let all = all.filter_map(|(label, value)| Some((label, in_a_line(&value?, VALUE))));
     let mut json = LetterFacts::of(&letter.message).as_json(letter.number);
     json["dead_letter_queue"] = json!(queue);
-    (all.collect(), json)
+    (known_in_lines(died(&letter.message)), json)
+}
+
+/// The facts that have a value, each in a line.
+fn known_in_lines(facts: impl IntoIterator<Item = Fact>) -> Vec<(String, String)> {
+    let known = facts.into_iter();
+    known
+        .filter_map(|(label, value)| Some((label, in_a_line(&value?, VALUE))))
+        .collect()
 }
 
 /// Why and when it died, by the headers that sluiced wrote.

@@ -45,9 +45,9 @@ pub(super) async fn prove(
         error = interrupted() => Err(error),
     };
     if let Err(error) = run.clean_up(&mut fleet).await {
-        let name = &run.name;
         screen.say(&format!(
-            "cleaning up failed, `{name}*` may be left: {error}"
+            "cleaning up failed, `{}*` may be left: {error}",
+            run.name
         ))?;
     }
     proof

@@ -129,8 +129,8 @@ impl Proof {
 impl FleetFacts {
     fn rows(self, messages: u64) -> Vec<Row> {
         let share = ratio(self.script_calls, messages);
-        let note = format!("{share:.4} a message");
-        let mut rows = vec![row("script calls to Redis", self.script_calls, note)];
+        let per_message = format!("{share:.4} a message");
+        let mut rows = vec![row("script calls to Redis", self.script_calls, per_message)];
         if self.killed > 0 {
             let note = "without a warning, each replaced at once".to_owned();
             rows.push(row("daemons killed", self.killed, note));

@@ -4,15 +4,15 @@
 //! to wait for the rollout says so here. This sets the values of the file, as `sluiced limits set` does: replicas that
 //! still have the old file change nothing back, and once most have the new one, it counts as a file.
 
-use std::io::Write;
+use std::io::{self, Write};
 
 use serde_json::json;
 
 use super::show::short;
 use super::{NameArgs, Refusal, changed, operator, unused};
 use crate::wire::kind;
-use sluiced_core::policy::PolicyUpdate;
-use sluiced_core::policy::as_written;
+use sluiced_core::policy::{PolicyUpdate, as_written};
+use sluiced_ports::store::Present;
 
 pub(super) async fn run(args: &NameArgs, out: &mut (impl Write + Send)) -> Result<(), Refusal> {
     let (name, opened) = (&args.name, args.location.open().await?);
@@ -46,8 +46,7 @@ pub(super) async fn run(args: &NameArgs, out: &mut (impl Write + Send)) -> Resul
         file: &before.file,
         by: &operator(),
     };
-    let updated = policy.set(&update).await?;
-    let updated = updated.ok_or_else(|| {
+    let updated = policy.set(&update).await?.ok_or_else(|| {
         Refusal::Failed(format!(
             "another command changed `{name}` at the same time; nothing was set"
         ))
@@ -60,15 +59,19 @@ pub(super) async fn run(args: &NameArgs, out: &mut (impl Write + Send)) -> Resul
         return Ok(());
     }
     changed(name, [&was, &is], &updated, out)?;
-    let differ = found.replicas.iter();
-    let differ = differ.filter(|replica| as_written(&replica.file) != as_written(&file));
-    match differ.count() {
-        0 => {}
-        others => writeln!(
-            out,
-            "{others} of {} replicas have another file: finish the rollout, or this value stays as an operator's",
-            found.replicas.len()
-        )?,
-    }
+    warn_of_other_files(&found.replicas, &file, out)?;
     Ok(())
+}
+
+fn warn_of_other_files(replicas: &[Present], file: &str, out: &mut impl Write) -> io::Result<()> {
+    let differ = replicas.iter();
+    let others = differ.filter(|replica| as_written(&replica.file) != as_written(file));
+    match others.count() {
+        0 => Ok(()),
+        count => writeln!(
+            out,
+            "{count} of {} replicas have another file: finish the rollout, or this value stays as an operator's",
+            replicas.len()
+        ),
+    }
 }

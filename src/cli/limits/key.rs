@@ -62,20 +62,11 @@ pub(in crate::cli) async fn look_up(
         };
     };
     // Without a file it is unknown whether the limit has keys.
-    let keyed = opened.settings().map(|_| limit.key().is_some());
-    if let Some(key) = key {
-        let none = match (&limit, keyed) {
-            (Limit::Paced(_), _) => Some("it is paced, and its slots are for all messages"),
-            (_, Some(false)) => Some("it has no `key`, and counts all messages together"),
-            _ => None,
-        };
-        if let Some(why) = none {
-            return Err(Refusal::Arguments(format!(
-                "`{name}` does not count by `{key}`: {why}; leave the key out"
-            )));
-        }
-    } else if keyed != Some(false) {
-        return Ok(None);
+    let has_keys = opened.settings().map(|_| limit.key().is_some());
+    match key {
+        Some(key) => check_counts_by(key, name, &limit, has_keys)?,
+        None if has_keys != Some(false) => return Ok(None),
+        None => {}
     }
     let version = found
         .policy
@@ -87,21 +78,36 @@ pub(in crate::cli) async fn look_up(
         Some(_) => queue_of(opened, name, &limit, queue)?,
         None => None,
     };
-    let limit = wire::keyed_limit(name, &limit, version)?;
-    let Some(limit) = limit else {
+    let Some(keyed_limit) = wire::keyed_limit(name, &limit, version)?.map(Arc::new) else {
         return Ok(None);
     };
-    let limit = Arc::new(limit);
     let id = message_key(queue.as_deref(), key);
-    let look = opened.store.look(&limit, id).await?;
-    let rule = limit.policy().rule.around(look.now);
+    let look = opened.store.look(&keyed_limit, id).await?;
+    let rule = keyed_limit.policy().rule.around(look.now);
     Ok(Some(KeyState {
-        of: (limit, id),
+        of: (keyed_limit, id),
         owed: rule.owed(look.state.as_ref(), look.now),
         look,
         key: key.map(str::to_owned),
         ttl,
     }))
+}
+
+/// Refuses a key for a limit that counts all messages together. `has_keys`: as far as it is known.
+fn check_counts_by(
+    key: &str,
+    name: &str,
+    limit: &Limit,
+    has_keys: Option<bool>,
+) -> Result<(), Refusal> {
+    let why = match (limit, has_keys) {
+        (Limit::Paced(_), _) => "it is paced, and its slots are for all messages",
+        (_, Some(false)) => "it has no `key`, and counts all messages together",
+        _ => return Ok(()),
+    };
+    Err(Refusal::Arguments(format!(
+        "`{name}` does not count by `{key}`: {why}; leave the key out"
+    )))
 }
 
 /// The queue that is part of each key of a limit, if one is. Without a file it is known only if it was named.
@@ -163,8 +169,7 @@ fn current(opened: &OpenLimits, name: &str, found: &Inspection) -> Result<Option
     let Some(policy) = policy else {
         return Ok(None);
     };
-    let words = policy::keys_of(&policy.text);
-    let words = words.map_err(|why| Refusal::Failed(why.to_string()))?;
+    let words = policy::keys_of(&policy.text).map_err(|why| Refusal::Failed(why.to_string()))?;
     configured(opened, name, &words).map(Some)
 }
 
@@ -209,8 +214,8 @@ impl KeyState {
         ];
         // A repeat does not wait for the end of the ttl: it is done.
         if !matches!(self.claim(), Some(OnceState::Done { .. })) {
-            let retry = retry.map_or("a call has ended".to_owned(), wait);
-            all.push(("retry after", retry));
+            let retry_after = retry.map_or("a call has ended".to_owned(), wait);
+            all.push(("retry after", retry_after));
             all.push(("reset after", wait(self.reset_after())));
         }
         all.push(("taken", self.taken()));

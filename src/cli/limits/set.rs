@@ -53,8 +53,8 @@ pub(super) async fn run(
 ) -> Result<(), Refusal> {
     let opened = args.location.open().await?;
     let policy = opened.policy(&args.name).await?;
-    let asked = args.values.join(" ");
-    let asked = policy::words(&asked).map_err(|why| Refusal::Arguments(why.to_string()))?;
+    let values = args.values.join(" ");
+    let asked = policy::words(&values).map_err(|why| Refusal::Arguments(why.to_string()))?;
     let by = operator();
     let mut agreed = args.yes;
     for _ in 0..TRIES {
@@ -65,8 +65,8 @@ pub(super) async fn run(
         if let (true, Some(policy)) = (file.is_empty(), &found.policy) {
             file.clone_from(&policy.file);
         }
-        let changes = shares(&asked, &file)?;
-        let changes: Vec<_> = changes.iter().map(|(n, value)| (*n, &**value)).collect();
+        let amounts = shares(&asked, &file)?;
+        let changes: Vec<_> = amounts.iter().map(|(n, value)| (*n, &**value)).collect();
         let mut after = updated(&opened, &args.name, &before, &changes)?.policy_line();
         if !agreed && let Some(grown) = more_than_twice(&file, &after) {
             agree(&args.name, &grown, prompt.take())?;
@@ -121,23 +121,23 @@ fn write(
 fn shares<'a>(asked: &[(&'a str, &'a str)], file: &str) -> Result<Vec<(&'a str, String)>, Refusal> {
     let of = policy::keys_of(file).unwrap_or_default();
     let each = asked.iter().map(|&(name, text)| {
-        let Some(percent) = text.strip_suffix('%') else {
+        let Some(digits) = text.strip_suffix('%') else {
             return Ok((name, text.to_owned()));
         };
         let wrong = |why: &str| Refusal::Arguments(format!("{name}={text}: {why}"));
-        let percent = percent
+        let percent = digits
             .parse::<u64>()
             .ok()
-            .filter(|n| (1..=1_000).contains(n));
-        let percent = percent.ok_or_else(|| wrong("write whole percents from 1% to 1000%"))?;
-        let value = of
+            .filter(|n| (1..=1_000).contains(n))
+            .ok_or_else(|| wrong("write whole percents from 1% to 1000%"))?;
+        let (_, value) = of
             .iter()
             .find(|(known, _)| *known == name)
-            .map(|word| word.1);
-        let value = value.ok_or_else(|| wrong("the file has no such value to take a share of"))?;
-        let (units, rest) = value.split_at(value.find('/').unwrap_or(value.len()));
-        let units = units.parse::<u64>();
-        let units = units.map_err(|_| wrong("a share is taken of a rate or of a whole number"))?;
+            .ok_or_else(|| wrong("the file has no such value to take a share of"))?;
+        let (amount, rest) = value.split_at(value.find('/').unwrap_or(value.len()));
+        let units = amount
+            .parse::<u64>()
+            .map_err(|_| wrong("a share is taken of a rate or of a whole number"))?;
         let share = (units.saturating_mul(percent) / 100).max(1);
         Ok((name, format!("{share}{rest}")))
     });
@@ -256,8 +256,8 @@ pub(super) fn configured(
         &opened.location.config,
         Some(extra),
         std::env::vars(),
-    );
-    let loaded = loaded.map_err(Refusal::Values)?;
+    )
+    .map_err(Refusal::Values)?;
     let limit = loaded.settings.limits.get(name).cloned();
     limit.ok_or_else(|| Refusal::Failed(format!("there is no limit `{name}`")))
 }
@@ -276,8 +276,8 @@ fn document(name: &str, words: &[(&str, &str)], alone: bool) -> String {
         root["routes"] =
             json!({ "any": { "queue": "any", "limits": [name], "downstream": downstream } });
     }
-    let root = toml::Table::try_from(root);
-    root.expect("there is no null in it").to_string()
+    let document = toml::Table::try_from(root);
+    document.expect("there is no null in it").to_string()
 }
 
 #[cfg(test)]

@@ -44,13 +44,15 @@ impl FromStr for Stream {
     type Err = WrongArrivals;
 
     fn from_str(text: &str) -> Result<Self, WrongArrivals> {
-        let (rate, during) = match text.split_once('@') {
+        let (rate_text, during_text) = match text.split_once('@') {
             Some((rate, during)) => (rate, Some(during)),
             None => (text, None),
         };
-        let rate = rate.parse::<RateText>();
-        let rate = rate.map_err(|why| WrongArrivals(why.to_string()))?.0;
-        let during = during
+        let rate = rate_text
+            .parse::<RateText>()
+            .map_err(|why| WrongArrivals(why.to_string()))?
+            .0;
+        let during = during_text
             .map(|during| {
                 let shape = || {
                     WrongArrivals(format!(

@@ -96,8 +96,8 @@ impl Keys {
             }
             KeysFrom::File(file) => file,
         };
-        let text = fs::read_to_string(file);
-        let text = text.map_err(|why| format!("--keys @{}: {why}", file.display()))?;
+        let text =
+            fs::read_to_string(file).map_err(|why| format!("--keys @{}: {why}", file.display()))?;
         let (mut known, mut names, mut lines) = (HashMap::new(), Vec::new(), Vec::new());
         for line in text.lines().map(str::trim).filter(|line| !line.is_empty()) {
             let number = *known.entry(line).or_insert_with(|| {
@@ -146,16 +146,16 @@ impl<'a> Choices<'a> {
         keys: &[KeysOf],
         costs: &[CostsOf],
     ) -> Result<Self, String> {
-        let given = keys.iter().map(|of| ("--keys", &of.limit));
-        let given = given.chain(costs.iter().map(|of| ("--cost", &of.limit)));
-        for (option, name) in given {
+        let of_keys = keys.iter().map(|of| ("--keys", &of.limit));
+        let of_costs = costs.iter().map(|of| ("--cost", &of.limit));
+        for (option, name) in of_keys.chain(of_costs) {
             if let Some(name) = name
                 && limits.iter().all(|limit| limit.name != *name)
             {
                 let names: Vec<&str> = limits.iter().map(|limit| limit.name.as_str()).collect();
-                let names = names.join(", ");
                 return Err(format!(
-                    "{option}: the route has no limit `{name}`; it has: {names}"
+                    "{option}: the route has no limit `{name}`; it has: {}",
+                    names.join(", ")
                 ));
             }
         }
@@ -198,8 +198,8 @@ impl<'a> Choices<'a> {
             // The choice for any limit with this template, otherwise the one for all.
             let same = limits.iter().filter(|other| text(other) == Some(template));
             let names: Vec<&str> = same.map(|other| other.name.as_str()).collect();
-            let own = |of: &&KeysOf| of.limit.as_deref().is_some_and(|l| names.contains(&l));
-            let mut own = keys.iter().filter(own);
+            let is_own = |of: &&KeysOf| of.limit.as_deref().is_some_and(|l| names.contains(&l));
+            let mut own = keys.iter().filter(is_own);
             let any = keys.iter().find(|of| of.limit.is_none());
             let found = own.next().or(any).ok_or_else(|| {
                 let name = &limit.name;
@@ -209,9 +209,9 @@ impl<'a> Choices<'a> {
                 )
             })?;
             if own.next().is_some() {
-                let names = names.join(" and limits.");
                 return Err(format!(
-                    "limits.{names} count by the same key: give --keys for one of them, once"
+                    "limits.{} count by the same key: give --keys for one of them, once",
+                    names.join(" and limits.")
                 ));
             }
             self.key_of.push(Some(self.keys.len()));
@@ -267,8 +267,8 @@ impl<'a> Choices<'a> {
         let keys: Vec<u32> = self.keys.iter().map(|(_, keys)| keys.draw(dice)).collect();
         let cost = |(least, most): &(u32, u32)| {
             let drawn = dice.between(u64::from(*least), u64::from(*most));
-            let drawn = u32::try_from(drawn).ok().and_then(NonZeroU32::new);
-            Cost::new(drawn.unwrap_or(NonZeroU32::MIN))
+            let units = u32::try_from(drawn).ok().and_then(NonZeroU32::new);
+            Cost::new(units.unwrap_or(NonZeroU32::MIN))
         };
         let costs: Vec<Cost> = self.costs.iter().map(cost).collect();
         let each = self.key_of.iter().zip(&self.cost_of);

@@ -78,15 +78,16 @@ impl Figures {
         let both = || plan.messages.iter().zip(&outcome.fates);
         let waiting = both().filter(|(_, fate)| fate.end == PlannedEnd::Waiting);
         let ages: Vec<u64> = waiting.map(|(message, _)| length - message.at).collect();
-        let calls = both().filter_map(|(message, fate)| match fate.end {
+        let called = both().filter_map(|(message, fate)| match fate.end {
             PlannedEnd::Called(at) => Some((at, at - message.at)),
             _ => None,
         });
-        let calls: Vec<(u64, u64)> = calls.collect();
-        let mut waits: Vec<u64> = calls.iter().map(|(_, wait)| *wait).collect();
-        waits.sort_unstable();
-        let part = |share: f64| waits.get(((waits.len().max(1) - 1) as f64 * share) as usize);
-        let waits = part(0.5).zip(part(0.99)).zip(waits.last());
+        let calls: Vec<(u64, u64)> = called.collect();
+        let mut each_wait: Vec<u64> = calls.iter().map(|(_, wait)| *wait).collect();
+        each_wait.sort_unstable();
+        let part =
+            |share: f64| each_wait.get(((each_wait.len().max(1) - 1) as f64 * share) as usize);
+        let waits = part(0.5).zip(part(0.99)).zip(each_wait.last());
         let denials: u64 = outcome.fates.iter().map(|f| u64::from(f.denials)).sum();
         let messages = plan.messages.len().max(1) as f64;
         let steps = steps(plan, outcome);

@@ -165,10 +165,10 @@ pub(super) fn limits(
         let has_key = index.is_some_and(|i| !matches!(drawn.keys[i], Names::None));
         let name = |key: u32| index.map_or_else(String::new, |i| drawn.keys[i].of(key));
         let largest = |of: fn(&OfKey) -> u64| {
-            let largest = keys
+            let found = keys
                 .iter()
                 .max_by_key(|(key, own)| (of(own), u32::MAX - **key));
-            largest.map(|(key, own)| (name(*key), of(own)))
+            found.map(|(key, own)| (name(*key), of(own)))
         };
         LimitFigures {
             name: limit.name.clone(),
@@ -198,14 +198,15 @@ pub(super) fn limits(
 /// `None`: all messages cost about the same.
 fn dear_waits(plan: &Plan, outcome: &PlanOutcome, index: usize) -> Option<DearWaits> {
     let length = micros(plan.length);
-    let each = plan.messages.iter().zip(&outcome.fates);
-    let each = each.map(|(message, fate)| {
+    let messages = plan.messages.iter().zip(&outcome.fates);
+    let costs_and_waits = messages.map(|(message, fate)| {
         let wait = ended(fate.end).unwrap_or(length) - message.at;
         (message.charges[index].cost.get(), wait)
     });
-    let cost = each.clone().map(|(cost, _)| cost).max()?;
+    let cost = costs_and_waits.clone().map(|(cost, _)| cost).max()?;
     let longest = |is: &dyn Fn(u32) -> bool| {
-        each.clone()
+        costs_and_waits
+            .clone()
             .filter(|(own, _)| is(*own))
             .map(|(_, wait)| wait)
             .max()
@@ -244,15 +245,15 @@ pub(super) fn longest(
             }
         }
     }
-    let mut keys: Vec<_> = keys.into_iter().collect();
-    keys.sort_by_key(|(key, (messages, _, wait))| (u64::MAX - wait, usize::MAX - messages, *key));
-    let named = keys.into_iter().take(NAMED);
-    let named = named.map(|((limit, key), (messages, waiting, wait))| KeyFigures {
+    let mut ranked: Vec<_> = keys.into_iter().collect();
+    ranked.sort_by_key(|(key, (messages, _, wait))| (u64::MAX - wait, usize::MAX - messages, *key));
+    let worst = ranked.into_iter().take(NAMED);
+    let figures = worst.map(|((limit, key), (messages, waiting, wait))| KeyFigures {
         limit: names[limit].name.clone(),
         key: drawn.keys[limit].of(key),
         messages,
         waiting,
         longest_us: wait,
     });
-    named.collect()
+    figures.collect()
 }

@@ -114,8 +114,8 @@ pub(super) fn foreseen(
         planned,
         priority: route.priority.least(),
     };
-    let tenant = route.fair_by.as_ref().map(|text| text.as_str());
-    let tenant = tenant.and_then(|by| choices.keys.iter().position(|(text, _)| *text == by));
+    let fair_by = route.fair_by.as_ref().map(|text| text.as_str());
+    let tenant = fair_by.and_then(|by| choices.keys.iter().position(|(text, _)| *text == by));
     let (mut messages, mut invalid, mut why) = (Vec::new(), Vec::new(), None);
     for at in times(streams, bursts, length, &mut dice) {
         let takes = choices.draw(&mut dice);
@@ -124,8 +124,8 @@ pub(super) fn foreseen(
             why.get_or_insert(dear);
             continue;
         }
-        let of_tenant = choices.key_of.iter().zip(&takes);
-        let mut of_tenant = of_tenant.filter(|(by, _)| by.is_some() && **by == tenant);
+        let by_key = choices.key_of.iter().zip(&takes);
+        let mut of_tenant = by_key.filter(|(by, _)| by.is_some() && **by == tenant);
         let share = of_tenant.next().and_then(|(by, (key, _))| {
             let (names, key) = (choices.keys[(*by)?].1.names.as_ref(), (*key)?);
             let name = names.and_then(|names| names.get(key as usize));
@@ -207,22 +207,22 @@ pub(super) fn recorded(planned: &Planned, route: &Route, trace: &[Recorded]) -> 
                 continue;
             }
         };
-        let takes = label.charges.iter().zip(&mut numbers);
-        let takes = takes.map(|(charge, numbers)| match charge {
+        let by_limit = label.charges.iter().zip(&mut numbers);
+        let charged = by_limit.map(|(charge, numbers)| match charge {
             Some(charge) => {
                 let key = charge.key.0.as_deref().map(|key| numbers.of(key));
                 (key, charge.cost)
             }
             None => (Some(numbers.own()), Cost::ONE),
         });
-        let takes: Vec<(Option<u32>, Cost)> = takes.collect();
+        let takes: Vec<(Option<u32>, Cost)> = charged.collect();
         let tenant = label.tenant.as_deref();
         let share = tenant.map(|name| share(route, tenants.of(name).into(), Some(name)));
         let priority = arrival.message.properties.priority;
         messages.push(form.message(arrival.at, priority, share.unwrap_or_default(), &takes));
     }
-    let names = planned.limits.iter().zip(numbers);
-    let names = names.map(|(limit, numbers)| match limit.limit.key() {
+    let by_limit = planned.limits.iter().zip(numbers);
+    let names = by_limit.map(|(limit, numbers)| match limit.limit.key() {
         Some(_) => Names::Known(numbers.names),
         None => Names::None,
     });

@@ -75,8 +75,10 @@ fn lines(mut input: impl std::io::BufRead) -> Result<Vec<Recorded>, String> {
         }
     }
     found.sort_by(|a, b| a.1.0.total_cmp(&b.1.0));
-    let first = found.first().map(|(_, (at, _))| *at);
-    let first = first.ok_or("it has no messages")?;
+    let first = found
+        .first()
+        .map(|(_, (at, _))| *at)
+        .ok_or("it has no messages")?;
     let recorded = found.into_iter().map(|(line, (at, message))| Recorded {
         line,
         at: ((at - first) * 1e6).round() as u64,

@@ -30,9 +30,9 @@ pub(super) fn words(head: &Head, figures: &Figures, findings: &[Finding], ends: 
     let mut text = String::new();
     let replicas = counted(head.replicas.into(), "replica");
     let start = head.start.as_ref();
-    let start = start.map_or_else(String::new, |start| format!(" from {start}"));
+    let from_start = start.map_or_else(String::new, |start| format!(" from {start}"));
     let first = format!(
-        "{}{start}, {replicas}, prefetch {}, seed {}",
+        "{}{from_start}, {replicas}, prefetch {}, seed {}",
         head.length, head.prefetch, head.seed
     );
     text += &wrapped(&format!("route {}: ", head.route), &first, WIDTH);
@@ -74,8 +74,8 @@ pub(super) fn verdict(ends: bool, figures: &Figures) -> String {
 /// the second is a number.
 fn in_columns<const N: usize>(rows: &[[String; N]]) -> String {
     let leading: Vec<Vec<String>> = rows.iter().map(|row| row[..N - 1].to_vec()).collect();
-    let lines = padded(&leading, &[1]).into_iter().zip(rows);
-    let lines = lines.map(|(cells, row)| {
+    let padded_rows = padded(&leading, &[1]).into_iter().zip(rows);
+    let lines = padded_rows.map(|(cells, row)| {
         let first = format!("  {}  ", cells.join("  "));
         wrapped(&first, &row[N - 1], WIDTH)
     });
@@ -98,13 +98,13 @@ fn rows(head: &Head, figures: &Figures, ends: bool) -> Vec<[String; 3]> {
         row("delivered", number(figures.delivered), String::new()),
         row("still wait", number(figures.waiting), oldest),
     ];
-    let ended = [
+    let outcomes = [
         ("never sent", figures.invalid),
         ("too old", figures.too_old),
         ("denied, dead", figures.denied),
     ];
-    let ended = ended.into_iter().filter(|(_, count)| *count > 0);
-    rows.extend(ended.map(|(what, count)| row(what, number(count), String::new())));
+    let counted = outcomes.into_iter().filter(|(_, count)| *count > 0);
+    rows.extend(counted.map(|(what, count)| row(what, number(count), String::new())));
     let (most, at) = figures.most;
     rows.push(row(
         "most that wait",
@@ -153,8 +153,8 @@ fn backlog(figures: &Figures, ends: bool) -> [String; 3] {
 /// The use of a limit, and how many keys it delayed.
 fn used(limit: &LimitFigures) -> [String; 2] {
     let mut text = if limit.has_key {
-        let busiest = limit.busiest.as_ref();
-        let busiest = busiest.map_or_else(String::new, |(key, units)| {
+        let busiest_key = limit.busiest.as_ref();
+        let busiest = busiest_key.map_or_else(String::new, |(key, units)| {
             format!(", the busiest ({key}) used {}", counted(*units, "unit"))
         });
         let rate = often(limit.per_second);
@@ -190,8 +190,8 @@ fn longest(keys: &[KeyFigures]) -> String {
         let rest = format!("{}{waiting}", messages(key.messages));
         row(&in_a_line(&name, WIDTH / 2), time(key.longest_us), rest)
     });
-    let rows = in_columns(&rows.collect::<Vec<_>>());
-    format!("\nlongest waits by key\n{rows}")
+    let table = in_columns(&rows.collect::<Vec<_>>());
+    format!("\nlongest waits by key\n{table}")
 }
 
 pub(super) fn json(head: &Head, figures: &Figures, findings: &[Finding], ends: bool) -> Value {

@@ -51,8 +51,8 @@ impl Reloads {
     }
 
     fn reload(&self) {
-        let new = settings::load(&self.files, std::env::vars());
-        let new = match fitting(new, wire::misfits) {
+        let configuration = settings::load(&self.files, std::env::vars());
+        let new = match fitting(configuration, wire::misfits) {
             Ok(new) => new,
             Err(faults) => {
                 let faults = faults.all().iter();

@@ -17,9 +17,9 @@ pub(super) fn write(path: &Path, files: &[(String, Vec<Ran>)]) -> io::Result<()>
             let status = match &*ran.failures {
                 [] => TestCaseStatus::success(),
                 failures => {
-                    let mut status = TestCaseStatus::non_success(NonSuccessKind::Failure);
-                    status.set_message(failures.join("\n"));
-                    status
+                    let mut failure = TestCaseStatus::non_success(NonSuccessKind::Failure);
+                    failure.set_message(failures.join("\n"));
+                    failure
                 }
             };
             let mut case = TestCase::new(ran.name.clone(), status);

@@ -212,11 +212,11 @@ fn http(answer: &Answered, status: u16) -> Result<Response<Bytes>, String> {
     *built.status_mut() = status;
     let headers = built.headers_mut();
     for (name, value) in &answer.headers {
-        let known = HeaderName::from_bytes(name.as_bytes());
-        let known = known.map_err(|_| format!("headers: `{name}` is no name of a header"))?;
+        let header = HeaderName::from_bytes(name.as_bytes())
+            .map_err(|_| format!("headers: `{name}` is no name of a header"))?;
         let value = HeaderValue::from_str(value)
             .map_err(|_| format!("headers.{name}: a header is one line of plain characters"))?;
-        headers.append(known, value);
+        headers.append(header, value);
     }
     if content.is_json() && !headers.contains_key(CONTENT_TYPE) {
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
@@ -226,60 +226,83 @@ fn http(answer: &Answered, status: u16) -> Result<Response<Bytes>, String> {
 
 /// What follows from an answer.
 fn of_answer(answer: &Answered, foreseen: &Foreseen) -> Vec<String> {
-    let mut found = Vec::new();
-    let mut compare = |what: &str, expected: Option<String>, real: Option<String>| {
-        let Some(expected) = expected else {
-            return;
-        };
-        match real {
-            Some(real) if real == expected => {}
-            Some(real) => found.push(format!("{what}: expected {expected}, got {real}")),
-            None => found.push(format!("{what}: expected {expected}, but there is none")),
-        }
-    };
     let outcome = foreseen.judgement.outcome;
     let word = |meaning: super::cases::Outcome| meaning.0.word().to_owned();
-    compare(
+    let span = |wait| Span(wait).to_string();
+    let limit = |name: Option<&str>| name.unwrap_or("no limit").to_owned();
+    let (expected_then, real_then) = then_in_words(answer.then, foreseen.follows.next);
+    let mut failures = Failures::default();
+    failures.compare(
         "outcome",
         answer.outcome.map(word),
         Some(outcome.label().to_owned()),
     );
-    let span = |wait| Span(wait).to_string();
-    let wait = answer.wait.map(|wait| span(wait.get()));
-    compare("wait", wait, asked(outcome).map(span));
-    let limit = |name: Option<&str>| name.unwrap_or("no limit").to_owned();
-    let named = answer.throttles.as_ref().map(|named| limit(named.name()));
-    let real = limit(foreseen.throttles.as_deref());
-    compare("throttles", named, Some(real));
-    let (then, reason) = then(foreseen.follows.next);
-    let real = match reason {
-        Some(reason) => format!("{then} ({})", reason.label()),
-        None => then.to_string(),
-    };
-    // The reason is shown where it is not as expected.
-    let expected = answer.then.map(|expected| match expected == then {
-        true => real.clone(),
-        false => expected.to_string(),
-    });
-    compare("then", expected, Some(real));
-    let spends = answer.spends_attempt.map(|spends| spends.to_string());
-    compare(
+    failures.compare(
+        "wait",
+        answer.wait.map(|wait| span(wait.get())),
+        asked(outcome).map(span),
+    );
+    failures.compare(
+        "throttles",
+        answer.throttles.as_ref().map(|named| limit(named.name())),
+        Some(limit(foreseen.throttles.as_deref())),
+    );
+    failures.compare("then", expected_then, Some(real_then));
+    failures.compare(
         "spends_attempt",
-        spends,
+        answer.spends_attempt.map(|spends| spends.to_string()),
         Some(foreseen.spends_attempt.to_string()),
     );
-    compare("id", answer.id.clone(), foreseen.provider_id.clone());
+    failures.compare("id", answer.id.clone(), foreseen.provider_id.clone());
     for (what, expected, real) in [
         ("used", &answer.used, &foreseen.used),
         ("left", &answer.left, &foreseen.left),
     ] {
         for (limit, units) in expected {
-            let real = real.iter().find(|(name, _)| name == limit);
-            let real = real.map(|(_, units)| units.to_string());
-            compare(&format!("{what}.{limit}"), Some(units.to_string()), real);
+            let real_units = real.iter().find(|(name, _)| name == limit);
+            failures.compare(
+                &format!("{what}.{limit}"),
+                Some(units.to_string()),
+                real_units.map(|(_, units)| units.to_string()),
+            );
         }
     }
-    found
+    failures.0
+}
+
+/// What is not as expected.
+#[derive(Default)]
+struct Failures(Vec<String>);
+
+impl Failures {
+    fn compare(&mut self, what: &str, expected: Option<String>, real: Option<String>) {
+        let Some(expected) = expected else {
+            return;
+        };
+        match real {
+            Some(real) if real == expected => {}
+            Some(real) => self
+                .0
+                .push(format!("{what}: expected {expected}, got {real}")),
+            None => self
+                .0
+                .push(format!("{what}: expected {expected}, but there is none")),
+        }
+    }
+}
+
+/// What is expected to follow, and what does. The reason is shown where that is not as expected.
+fn then_in_words(expected: Option<Then>, next: Next) -> (Option<String>, String) {
+    let (then, reason) = then(next);
+    let real = match reason {
+        Some(reason) => format!("{then} ({})", reason.label()),
+        None => then.to_string(),
+    };
+    let expected_words = expected.map(|expected| match expected == then {
+        true => real.clone(),
+        false => expected.to_string(),
+    });
+    (expected_words, real)
 }
 
 /// How long the answer asks to wait.

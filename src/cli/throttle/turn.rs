@@ -111,17 +111,20 @@ pub(super) async fn ask(
     if let Some(key) = wanted.key {
         body["keys"] = json!({ wanted.limit: key });
     }
-    let mut request = Request::post("/v1/permits")
+    let mut head = Request::post("/v1/permits")
         .header(HOST, "localhost")
         .header(CONTENT_TYPE, "application/json");
     if let Some(file) = &callers.token_file {
-        let token = loaded.secrets.read(file);
-        let token = token.map_err(|e| failed(format!("token_file: {e}")))?;
+        let token = loaded
+            .secrets
+            .read(file)
+            .map_err(|e| failed(format!("token_file: {e}")))?;
         let bearer = format!("Bearer {}", token.expose_secret().trim());
-        request = request.header(AUTHORIZATION, bearer);
+        head = head.header(AUTHORIZATION, bearer);
     }
-    let request = request.body(Full::from(body.to_string()));
-    let request = request.map_err(|e| failed(e.to_string()))?;
+    let request = head
+        .body(Full::from(body.to_string()))
+        .map_err(|e| failed(e.to_string()))?;
     let asking = exchange(callers, request);
     let answer = timeout(wait + SLACK, asking).await;
     let (status, headers, body) = answer
@@ -190,7 +193,7 @@ where
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
     tokio::spawn(connection);
     let (head, body) = sender.send_request(request).await?.into_parts();
-    let body = body.collect().await?.to_bytes();
-    let body = serde_json::from_slice(&body).unwrap_or(Value::Null);
-    Ok((head.status, head.headers, body))
+    let text = body.collect().await?.to_bytes();
+    let answer = serde_json::from_slice(&text).unwrap_or(Value::Null);
+    Ok((head.status, head.headers, answer))
 }

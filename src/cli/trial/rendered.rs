@@ -45,10 +45,11 @@ pub(in crate::cli) fn bare(rendered: &Rendered) -> Value {
     };
     let mut headers = Map::new();
     for name in request.headers().keys() {
-        let all = request.headers().get_all(name).iter();
-        let all = all.map(|value| String::from_utf8_lossy(value.as_bytes()));
-        let all: Vec<_> = all.collect();
-        headers.insert(name.to_string(), all.join(", ").into());
+        let values = request.headers().get_all(name).iter();
+        let texts: Vec<_> = values
+            .map(|value| String::from_utf8_lossy(value.as_bytes()))
+            .collect();
+        headers.insert(name.to_string(), texts.join(", ").into());
     }
     json!({
         "method": request.method().as_str(),

@@ -120,8 +120,8 @@ impl KeyState {
             Some(Taken::SlidingLog(s)) => self.entries(&s.entries),
             Some(Taken::Concurrency(s)) => {
                 let calls = s.calls.len();
-                let first = s.calls.iter().map(|call| call.ends).min();
-                let first = first.map_or_else(String::new, |ends| {
+                let first_end = s.calls.iter().map(|call| call.ends).min();
+                let first = first_end.map_or_else(String::new, |ends| {
                     format!("; without a sign of life the first ends {}", at(ends))
                 });
                 format!("{} under way{first}", counted(calls as u64, "call"))
@@ -137,8 +137,9 @@ impl KeyState {
             OnceState::Done { until } => {
                 let accepted = self.accepted_at(until).map_or_else(String::new, |micros| {
                     let time = jiff::Timestamp::from_microsecond(micros.cast_signed());
-                    let time = time.map_or_else(|_| String::new(), |time| format!(" at {time:.0}"));
-                    format!("{time} ({})", at(micros))
+                    let at_time =
+                        time.map_or_else(|_| String::new(), |time| format!(" at {time:.0}"));
+                    format!("{at_time} ({})", at(micros))
                 });
                 format!(
                     "a message was accepted{accepted}, and a repeat is done without a call; forgotten {}",

@@ -20,16 +20,16 @@ pub(super) fn numeric_axis(most: f64, ticks: u32) -> (f64, f64) {
     let rough = (most / f64::from(ticks)).max(1e-6);
     let power = 10_f64.powf(rough.log10().floor());
     let steps = [1.0, 2.0, 5.0, 10.0].map(|step| step * power);
-    let step = steps.into_iter().find(|step| *step >= rough * 0.999);
-    let step = step.unwrap_or(10.0 * power);
+    let fitting = steps.into_iter().find(|step| *step >= rough * 0.999);
+    let step = fitting.unwrap_or(10.0 * power);
     ((most / step).ceil().max(1.0) * step, step)
 }
 
 /// Ticks of a time axis of so many microseconds, about `ticks` of them, each with its label.
 pub(super) fn clock_ticks(length: u64, ticks: u64) -> Vec<(u64, String)> {
     let wanted = length / ticks.max(1) / 1_000_000;
-    let step = CLOCK.into_iter().find(|step| *step >= wanted);
-    let step = step.unwrap_or(wanted.max(1)) * 1_000_000;
+    let seconds = CLOCK.into_iter().find(|step| *step >= wanted);
+    let step = seconds.unwrap_or(wanted.max(1)) * 1_000_000;
     let at = (0..=length / step).map(|tick| tick * step);
     at.map(|at| (at, clock(at / 1_000_000))).collect()
 }

@@ -49,13 +49,16 @@ fn escaped(text: &str) -> String {
 /// The picture, with `said` below its title.
 pub(in crate::cli::plan) fn svg(title: &str, said: &str, series: &Series) -> String {
     let (title, said) = (escaped(title), said.trim());
-    let lines = wrapped("", said, LINE);
+    let wrapped_text = wrapped("", said, LINE);
     // Three lines are free above the plots; the description has all of it.
-    let lines = (0_u32..).zip(lines.lines().take(3)).map(|(place, line)| {
-        let (y, line) = (44 + 17 * place, escaped(line));
-        format!("<text class=\"quiet\" x=\"16\" y=\"{y}\">{line}</text>\n")
-    });
-    let (whole, lines) = (escaped(said), lines.collect::<String>());
+    let shown = (0_u32..).zip(wrapped_text.lines().take(3));
+    let lines: String = shown
+        .map(|(place, line)| {
+            let (y, line) = (44 + 17 * place, escaped(line));
+            format!("<text class=\"quiet\" x=\"16\" y=\"{y}\">{line}</text>\n")
+        })
+        .collect();
+    let whole = escaped(said);
     let each = |values: &[u32]| -> Vec<f64> {
         let seconds = series.interval_us as f64 / 1e6;
         values
@@ -75,14 +78,15 @@ pub(in crate::cli::plan) fn svg(title: &str, said: &str, series: &Series) -> Str
          <style>\n{STYLE}</style>\n\
          <text class=\"title\" x=\"16\" y=\"24\">{title}</text>\n{lines}"
     );
-    let top = panel(
-        &mut text,
-        TOPS[0],
-        "messages that wait",
-        most(&waiting),
-        series,
-    );
-    let path = line(&waiting, TOPS[0], top);
+    plot_waiting(&mut text, &waiting, series);
+    plot_rates(&mut text, &arrived, &called, series);
+    text + "</svg>\n"
+}
+
+/// The upper plot.
+fn plot_waiting(text: &mut String, waiting: &[f64], series: &Series) {
+    let top = panel(text, TOPS[0], "messages that wait", most(waiting), series);
+    let path = line(waiting, TOPS[0], top);
     let (left, right, base) = (LEFT, BROAD - RIGHT, TOPS[0] + PANEL);
     // Writing to a text cannot fail.
     writeln!(
@@ -90,20 +94,23 @@ pub(in crate::cli::plan) fn svg(title: &str, said: &str, series: &Series) -> Str
         "<path class=\"area\" d=\"M{left} {base} L{path} L{right} {base} Z\"/><path class=\"waiting\" d=\"M{path}\"/>"
     )
     .ok();
+}
+
+/// The lower plot, and the legend.
+fn plot_rates(text: &mut String, arrived: &[f64], called: &[f64], series: &Series) {
     // A burst would flatten everything else: then the axis is scaled by the calls.
-    let (calls, comes) = (most(&called), most(&arrived));
+    let (calls, comes) = (most(called), most(arrived));
     let scale = if comes > 2.5 * calls && calls > 0.0 {
         calls * 1.25
     } else {
         comes.max(calls)
     };
-    let top = panel(&mut text, TOPS[1], "messages a second", scale, series);
-    let path = line(&arrived, TOPS[1], top);
-    writeln!(text, "<path class=\"arrived\" d=\"M{path}\"/>").ok();
-    let path = line(&called, TOPS[1], top);
-    writeln!(text, "<path class=\"called\" d=\"M{path}\"/>").ok();
-    text += &legend(comes > scale);
-    text + "</svg>\n"
+    let top = panel(text, TOPS[1], "messages a second", scale, series);
+    for (class, values) in [("arrived", arrived), ("called", called)] {
+        let path = line(values, TOPS[1], top);
+        writeln!(text, "<path class=\"{class}\" d=\"M{path}\"/>").ok();
+    }
+    text.push_str(&legend(comes > scale));
 }
 
 fn most(values: &[f64]) -> f64 {

@@ -39,9 +39,9 @@ fn plot(title: &str, values: &[f64], series: &Series) -> String {
             _ => String::new(),
         };
         let cell = |value: &f64| {
-            let eighths = value / top * (ROWS * 8) as f64;
+            let height = value / top * (ROWS * 8) as f64;
             // Any value above zero is visible.
-            let eighths = if *value > 0.0 { eighths.ceil() } else { 0.0 } as usize;
+            let eighths = if *value > 0.0 { height.ceil() } else { 0.0 } as usize;
             EIGHTHS[eighths.saturating_sub(row * 8).min(8)]
         };
         let cells: String = values.iter().map(cell).collect();
