@@ -88,8 +88,8 @@ impl Named<'_> {
     /// Where they ask. An address that other machines reach needs a token and TLS.
     fn listener(&self, inherited: &mut Inherited) -> Result<Listener, WireError> {
         let callers = self.callers;
-        let listener = Listener::bind(&callers.listen, inherited);
-        let listener = listener.map_err(|e| self.wrong("listen", e))?;
+        let listener =
+            Listener::bind(&callers.listen, inherited).map_err(|e| self.wrong("listen", e))?;
         let is_open = callers.token_file.is_none() || callers.cert_file.is_none();
         if let Some(address) = listener.reached_at().filter(|_| is_open) {
             let why = format!(
@@ -214,7 +214,7 @@ fn templates(
     settings: &Settings,
     callers: &types::Callers,
 ) -> Result<LimitTemplates, sluiced_template::WrongLimitTemplate> {
-    let texts = callers.limits.iter().filter_map(|name| {
+    let named = callers.limits.iter().filter_map(|name| {
         let limit = settings.limits.get(name)?;
         let key = match names_key(limit) {
             NamesKey::Never => None,
@@ -226,16 +226,16 @@ fn templates(
         let cost = format!("{{{{ body.cost[\"{name}\"] }}}}");
         Some((name, limit, key, cost))
     });
-    let texts: Vec<_> = texts.collect();
-    let each = texts.iter().map(|(name, limit, key, cost)| LimitCounting {
+    let texts: Vec<_> = named.collect();
+    let countings = texts.iter().map(|(name, limit, key, cost)| LimitCounting {
         limit: name,
         key: key.as_deref(),
         cost: CostOf::Made(cost),
         once: false,
         largest: limit.as_paced().map(Paced::largest_cost),
     });
-    let each: Vec<_> = each.collect();
-    LimitTemplates::new(&each, Some("{{ body.tenant }}"))
+    let each_limit: Vec<_> = countings.collect();
+    LimitTemplates::new(&each_limit, Some("{{ body.tenant }}"))
 }
 
 fn rules(settings: &Settings, name: &str, callers: &types::Callers) -> RouteRules {

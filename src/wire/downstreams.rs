@@ -208,11 +208,11 @@ fn made_up(downstream: &types::Downstream, secrets: &Secrets) -> Credentials {
 /// The secrets that templates name. Where no secrets are needed, their files are not read.
 fn named(secrets: &Secrets) -> Result<BTreeMap<String, Secret>, SecretError> {
     let named = secrets.named().iter().map(|(name, file)| {
-        let secret = match secrets.are_complete() {
+        let read = match secrets.are_complete() {
             true => rotating(secrets, Some(file))?,
             false => None,
         };
-        let secret = secret.unwrap_or_else(|| Secret::from(SecretString::from(HIDDEN)));
+        let secret = read.unwrap_or_else(|| Secret::from(SecretString::from(HIDDEN)));
         Ok((name.clone(), secret))
     });
     named.collect()

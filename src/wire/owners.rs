@@ -46,9 +46,9 @@ fn named(fleet: &str) -> watch::Receiver<Option<FleetNames>> {
 /// What a configuration keeps under names in the store: its limits, and the breakers of its routes.
 pub(super) fn owned_names(settings: &Settings) -> Vec<(String, bool)> {
     let limits = settings.limits.iter();
-    let limits = limits.map(|(name, limit)| (format!("{LIMITS}{name}"), limit.shared()));
+    let of_limits = limits.map(|(name, limit)| (format!("{LIMITS}{name}"), limit.shared()));
     let callers = settings.callers.keys().map(|name| callers_route(name));
     let routes = settings.routes.keys().cloned().chain(callers);
-    let routes = routes.map(|name| (format!("routes.{name}"), false));
-    limits.chain(routes).collect()
+    let of_routes = routes.map(|name| (format!("routes.{name}"), false));
+    of_limits.chain(of_routes).collect()
 }

@@ -129,12 +129,12 @@ impl<'a> Pacers<'a> {
     /// The pacers, and the keyed limits that may change while they run.
     pub(super) fn into_specs(self) -> (Vec<PacerSpec>, Vec<KeyedPolicy>) {
         let policies = self.policies;
-        let limits = self.limits.into_values().filter_map(|limit| {
+        let keyed = self.limits.into_values().filter_map(|limit| {
             let spec = policies.keyed(&limit.name)?;
             Some(KeyedPolicy { limit, spec })
         });
-        let limits = limits.collect();
-        (self.pacers.into_values().collect(), limits)
+        let keyed_policies = keyed.collect();
+        (self.pacers.into_values().collect(), keyed_policies)
     }
 }
 
@@ -167,9 +167,9 @@ pub(super) fn route_templates(
         priority: route.priority.made(),
         timezone: route.timezone.as_ref().and_then(ZoneText::made),
     };
-    let counting = LimitTemplates::new(&each_limit, fair_by);
-    let counting = counting.and_then(|templates| templates.with_own(own));
-    let counting = counting.map_err(wrong)?;
+    let counting = LimitTemplates::new(&each_limit, fair_by)
+        .and_then(|templates| templates.with_own(own))
+        .map_err(wrong)?;
     match (settings.paced_limit(route), route.in_segments()) {
         (Some((limit, _)), Some(smpp)) => {
             let segments = SegmentCounting {

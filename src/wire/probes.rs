@@ -36,10 +36,11 @@ pub fn probes(loaded: &Loaded, strict: bool) -> Vec<Probe> {
     }
     for (name, route) in &loaded.settings.routes {
         let (route, secrets) = (route.clone(), loaded.secrets.clone());
-        let limits = loaded.settings.limits.iter();
-        let limits = limits.filter(|(limit, _)| route.limits.contains(limit));
-        let limits = limits.map(|(name, limit)| (name.clone(), limit.clone()));
-        let limits: Vec<_> = limits.collect();
+        let all_limits = loaded.settings.limits.iter();
+        let limits: Vec<_> = all_limits
+            .filter(|(limit, _)| route.limits.contains(limit))
+            .map(|(name, limit)| (name.clone(), limit.clone()))
+            .collect();
         let probe = async move { open(route, &secrets, &limits).await };
         probes.push((format!("routes.{name}.downstream"), probe.boxed()));
     }

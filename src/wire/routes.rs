@@ -20,10 +20,13 @@ pub(super) fn rules(
     route: &Route,
 ) -> Result<RouteRules, WireError> {
     let paced = settings.paced_limit(route).map(|(_, paced)| paced);
-    let hours = route.opening_hours();
-    let hours = hours.map_err(|e| WireError::new(format!("routes.{name}.open"), e))?;
-    let is_own = matches!(route.timezone, Some(ZoneText::Made(_)));
-    let (own_hours, hours) = if is_own { (hours, None) } else { (None, hours) };
+    let opening_hours = route
+        .opening_hours()
+        .map_err(|e| WireError::new(format!("routes.{name}.open"), e))?;
+    let (own_hours, hours) = match route.timezone {
+        Some(ZoneText::Made(_)) => (opening_hours, None),
+        _ => (None, opening_hours),
+    };
     Ok(RouteRules {
         queue: route.queue.clone(),
         standby_for: route.standby_for.clone(),
@@ -37,28 +40,14 @@ pub(super) fn rules(
         hours,
         own_hours,
         dying: settings.dying(route),
-        calls: CallRules {
-            max_attempts: route.max_attempts,
-            retry: route.retry.backoff(),
-            max_refused: route.max_throttled.get(),
-            max_hold: route.max_hold.get(),
-            shows: match route.hosts_differ() {
-                true => Shows::Host,
-                false => Shows::Account,
-            },
-        },
+        calls: call_rules(route),
         answers: AnswerRules {
             wait: route.throttle_wait(),
             max_wait: route.max_throttle_wait(),
             latency: route.call_latency(),
             is_kept: route.keep_answer(),
         },
-        on_denied: match route.on_denied {
-            settings::OnDenied::Hold => OnDenied::Hold,
-            settings::OnDenied::Delay => OnDenied::Delay,
-            settings::OnDenied::Nack => OnDenied::Nack,
-            settings::OnDenied::DeadLetter => OnDenied::DeadLetter,
-        },
+        on_denied: on_denied(route.on_denied),
         denied_headers: route.denied_headers,
         max_age: route.max_age.map(|age| age.get()),
         on_expired: unsendable(route.on_expired),
@@ -70,6 +59,28 @@ pub(super) fn rules(
             parked: route.parked,
         }),
     })
+}
+
+fn call_rules(route: &Route) -> CallRules {
+    CallRules {
+        max_attempts: route.max_attempts,
+        retry: route.retry.backoff(),
+        max_refused: route.max_throttled.get(),
+        max_hold: route.max_hold.get(),
+        shows: match route.hosts_differ() {
+            true => Shows::Host,
+            false => Shows::Account,
+        },
+    }
+}
+
+const fn on_denied(written: settings::OnDenied) -> OnDenied {
+    match written {
+        settings::OnDenied::Hold => OnDenied::Hold,
+        settings::OnDenied::Delay => OnDenied::Delay,
+        settings::OnDenied::Nack => OnDenied::Nack,
+        settings::OnDenied::DeadLetter => OnDenied::DeadLetter,
+    }
 }
 
 const fn unsendable(written: settings::WhenUnsendable) -> WhenUnsendable {

@@ -61,8 +61,10 @@ pub async fn lost(
         return Ok(None);
     };
     // All keys of a limit are closed together, so any of them says it.
-    let look = store.look(&Arc::new(limit), limit_key(&[])).await;
-    let look = look.map_err(|e| WireError::new("redis", e))?;
+    let look = store
+        .look(&Arc::new(limit), limit_key(&[]))
+        .await
+        .map_err(|e| WireError::new("redis", e))?;
     Ok(look.closed.filter(|(_, why)| *why != ClosedReason::Paused))
 }
 
@@ -97,9 +99,10 @@ impl StoredLimit {
                 .map(|(name, value)| (name.to_owned(), Value::from(value)));
             Value::Object(pairs.collect())
         };
-        let adapted = policy::words(in_force).ok();
-        let adapted = adapted.and_then(|words| words.into_iter().find(|word| word.0 == ADAPTED));
-        let adapted = adapted.map(|word| word.1);
+        let words_in_force = policy::words(in_force).ok();
+        let adapted = words_in_force
+            .and_then(|words| words.into_iter().find(|word| word.0 == ADAPTED))
+            .map(|word| word.1);
         let paused_until = self.paused_until();
         json!({
             "name": name,
@@ -143,9 +146,7 @@ pub const fn closed_why(why: ClosedReason) -> &'static str {
 /// The kind in a policy.
 #[must_use]
 pub fn kind(line: &str) -> &str {
-    let kind = policy::words(line).ok().and_then(|words| {
-        let kind = words.into_iter().find(|(name, _)| *name == "kind")?;
-        Some(kind.1)
-    });
-    kind.unwrap_or("?")
+    let words = policy::words(line).unwrap_or_default();
+    let kind = words.into_iter().find(|(name, _)| *name == "kind");
+    kind.map_or("?", |(_, value)| value)
 }

@@ -108,8 +108,7 @@ pub async fn store(options: &RedisOptions) -> Result<Arc<dyn Store>, WireError> 
 /// # Errors
 /// When Redis does not answer.
 pub async fn replicas(store: &dyn Store) -> Result<Vec<Replica>, WireError> {
-    let heard = store.hear().await;
-    let heard = heard.map_err(|e| WireError::new("redis", e))?;
+    let heard = store.hear().await.map_err(|e| WireError::new("redis", e))?;
     Ok(Replica::all(&heard))
 }
 
@@ -231,8 +230,11 @@ pub fn replica(settings: &Settings) -> String {
         return instance.clone();
     }
     let host = rustix::system::uname();
-    let host = host.nodename().to_string_lossy();
-    format!("{host}:{}", std::process::id())
+    format!(
+        "{}:{}",
+        host.nodename().to_string_lossy(),
+        std::process::id()
+    )
 }
 
 /// The limits of a configuration, in their store.

@@ -184,8 +184,9 @@ impl Trial {
         };
         let label = self.label_at(message, attempt)?;
         // A limit that does not count the message is not believed to have refused it.
-        let throttles = self.throttles(message, facts, &judgement);
-        let throttles = throttles.filter(|name| self.named(&label, name) != Throttles::Unsaid);
+        let throttles = self
+            .throttles(message, facts, &judgement)
+            .filter(|name| self.named(&label, name) != Throttles::Unsaid);
         let before = Tries {
             attempts: attempt.saturating_sub(1),
             ..Tries::default()

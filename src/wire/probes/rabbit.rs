@@ -15,49 +15,33 @@ use sluiced_ports::message::Message;
 use sluiced_settings::Loaded;
 use sluiced_settings::types::QueueType;
 
+const CLASSIC_QUEUE: &str = "; warning: it is a classic queue: after a crash of the broker what was acknowledged in its last second comes again, and is called again; a quorum queue brings back only what was not acknowledged";
+const CLASSIC_WAIT_QUEUE: &str = "; warning: queue_type = \"classic\": a classic wait queue drops what a full work queue refuses, and what moves while the broker dies; quorum keeps it";
+const NOT_DECLARED: &str = "; not declared by sluiced: if it is a quorum queue with an x-delivery-limit, that must be at least 20, which is what RabbitMQ 4 sets by default";
+
 /// Adds a probe for each node, for the management API, and for each queue.
 pub(super) fn probes(loaded: &Loaded, strict: bool, probes: &mut Vec<Probe>) {
-    let options = options::rabbit(&loaded.settings, &loaded.secrets).map_err(|e| e.why);
-    let hosts = options
-        .as_ref()
-        .map_err(Clone::clone)
-        .and_then(|options| probe::hosts(options).map_err(|e| e.to_string()));
-    let (options, hosts) = match (options, hosts) {
-        (Ok(options), Ok(hosts)) => (Arc::new(options), hosts),
-        (_, Err(why)) | (Err(why), _) => {
+    let (options, hosts) = match options_and_hosts(loaded) {
+        Ok((options, hosts)) => (Arc::new(options), hosts),
+        Err(why) => {
             probes.push(("rabbitmq".to_owned(), std::future::ready(Err(why)).boxed()));
             return;
         }
     };
     for (index, host) in hosts.into_iter().enumerate() {
-        let options = Arc::clone(&options);
-        let probe = async move {
-            match probe::broker(&options, index).await {
-                Ok(()) => Ok("connected and logged in".to_owned()),
-                Err(error) => {
-                    let url = options.settings.urls[index].expose_secret();
-                    Err(reach::explained(error.to_string(), url).await)
-                }
-            }
-        };
+        let probe = log_in(Arc::clone(&options), index);
         probes.push((format!("rabbitmq {host}"), probe.boxed()));
     }
-    let all = loaded.settings.routes.iter();
-    let all: Vec<_> = all
+    let configured = loaded.settings.routes.iter();
+    let routes: Vec<_> = configured
         .map(|(name, route)| options::route(&loaded.settings, name, Arc::new(route.clone())))
         .collect();
-    let grant: Arc<str> = probe::grant_command(&options, &all).into();
+    let grant: Arc<str> = probe::grant_command(&options, &routes).into();
     if options.settings.management.is_some() {
-        let (options, all) = (Arc::clone(&options), all.clone());
-        let probe = async move {
-            let said = management::policies(&options, &all).await;
-            let mut said = said.map_err(|error| error.to_string())?;
-            said.insert(0, "policies and queues were read".to_owned());
-            Ok(said.join("; warning: "))
-        };
+        let probe = ask_management(Arc::clone(&options), routes.clone());
         probes.push(("rabbitmq.management".to_owned(), probe.boxed()));
     }
-    for (name, route) in loaded.settings.routes.keys().zip(all) {
+    for (name, route) in loaded.settings.routes.keys().zip(routes) {
         let (options, grant) = (Arc::clone(&options), Arc::clone(&grant));
         let trial = Trial::new(loaded, name, &loaded.settings.routes[name]);
         let probe = async move {
@@ -71,11 +55,47 @@ pub(super) fn probes(loaded: &Loaded, strict: bool, probes: &mut Vec<Probe>) {
     }
 }
 
+fn options_and_hosts(loaded: &Loaded) -> Result<(RabbitOptions, Vec<String>), String> {
+    let options = options::rabbit(&loaded.settings, &loaded.secrets).map_err(|e| e.why)?;
+    let hosts = probe::hosts(&options).map_err(|e| e.to_string())?;
+    Ok((options, hosts))
+}
+
+async fn log_in(options: Arc<RabbitOptions>, index: usize) -> Result<String, String> {
+    match probe::broker(&options, index).await {
+        Ok(()) => Ok("connected and logged in".to_owned()),
+        Err(error) => {
+            let url = options.settings.urls[index].expose_secret();
+            Err(reach::explained(error.to_string(), url).await)
+        }
+    }
+}
+
+async fn ask_management(
+    options: Arc<RabbitOptions>,
+    routes: Vec<RouteOptions>,
+) -> Result<String, String> {
+    let warnings = management::policies(&options, &routes)
+        .await
+        .map_err(|error| error.to_string())?;
+    Ok(format!(
+        "policies and queues were read{}",
+        as_warnings(&warnings)
+    ))
+}
+
+/// Each text behind the text before it.
+fn as_warnings(all: &[String]) -> String {
+    let warnings = all.iter().map(|why| format!("; warning: {why}"));
+    warnings.collect()
+}
+
 async fn look(
     options: &RabbitOptions,
     route: &RouteOptions,
     grant: &str,
 ) -> Result<String, String> {
+    let queue = &route.settings.queue;
     match probe::queue(options, route).await {
         Ok(QueueState::Found {
             messages,
@@ -84,7 +104,6 @@ async fn look(
             left_behind,
             as_they_are,
         }) => {
-            let queue = &route.settings.queue;
             let mut said =
                 format!("queue `{queue}`: ready messages {messages}, consumers {consumers}");
             if let Some(parked) = left_behind {
@@ -92,33 +111,24 @@ async fn look(
                     "; warning: {parked} messages stand parked in {queue}.parked.*, from when fair_by was set: they are consumed too; delete these queues when they are empty"
                 );
             }
-            for why in as_they_are {
-                said += &format!("; warning: {why}");
-            }
+            said += &as_warnings(&as_they_are);
             if classic {
-                said += "; warning: it is a classic queue: after a crash of the broker what was acknowledged in its last second comes again, and is called again; a quorum queue brings back only what was not acknowledged";
+                said += CLASSIC_QUEUE;
             }
             if route.settings.queue_type == QueueType::Classic {
-                said += "; warning: queue_type = \"classic\": a classic wait queue drops what a full work queue refuses, and what moves while the broker dies; quorum keeps it";
+                said += CLASSIC_WAIT_QUEUE;
             }
             if !route.settings.declare {
-                said += "; not declared by sluiced: if it is a quorum queue with an x-delivery-limit, that must be at least 20, which is what RabbitMQ 4 sets by default";
+                said += NOT_DECLARED;
             }
             Ok(said)
         }
-        Ok(QueueState::Hidden { as_they_are }) => {
-            let queue = &route.settings.queue;
-            let mut said = format!(
-                "queue `{queue}` can be consumed; warning: the user may not look at it (RabbitMQ 4.2.6 and 4.3.0 ask for the right to configure): messages at the broker are not counted"
-            );
-            for why in as_they_are {
-                said += &format!("; warning: {why}");
-            }
-            Ok(said)
-        }
+        Ok(QueueState::Hidden { as_they_are }) => Ok(format!(
+            "queue `{queue}` can be consumed; warning: the user may not look at it (RabbitMQ 4.2.6 and 4.3.0 ask for the right to configure): messages at the broker are not counted{}",
+            as_warnings(&as_they_are)
+        )),
         Ok(QueueState::WouldBeDeclared) => Ok(format!(
-            "queue `{}` does not exist and would be declared",
-            route.settings.queue
+            "queue `{queue}` does not exist and would be declared"
         )),
         Err(error @ RabbitError::Forbidden { .. }) => {
             Err(format!("{error}; `{grant}` grants what all routes need"))

@@ -20,13 +20,13 @@ use sluiced_settings::types::{Limit, QueueBackend};
 
 /// Whether Redis can be used, and whether each limit that something names works with it so far away.
 pub(super) fn reached(loaded: &Loaded) -> impl Future<Output = Result<String, String>> + use<> {
-    let options = options::redis(&loaded.settings, &loaded.secrets);
+    let configured = options::redis(&loaded.settings, &loaded.secrets);
     // A limit that nothing names counts nothing, so the distance of Redis does not matter for it.
     let used: BTreeSet<_> = loaded.settings.named_limits().cloned().collect();
     let mut limits = loaded.settings.limits.clone();
     limits.retain(|name, _| used.contains(name));
     async move {
-        let options = options.map_err(|e| e.why)?;
+        let options = configured.map_err(|e| e.why)?;
         match sluiced_store::redis::probe(&options).await {
             Ok(report) => {
                 let slow_trip = report.slow_trip;
@@ -35,8 +35,8 @@ pub(super) fn reached(loaded: &Loaded) -> impl Future<Output = Result<String, St
             Err(error) => Err({
                 // They differ only in their addresses.
                 let first = options.settings.addresses().first();
-                let first = first.map_or("", |url| url.expose_secret());
-                reach::explained(error.to_string(), first).await
+                let url = first.map_or("", |url| url.expose_secret());
+                reach::explained(error.to_string(), url).await
             }),
         }
     }
@@ -45,22 +45,21 @@ pub(super) fn reached(loaded: &Loaded) -> impl Future<Output = Result<String, St
 /// Looks whether another fleet has a name of this configuration, and claims nothing.
 pub(super) fn fleet(loaded: &Loaded) -> impl Future<Output = Result<String, String>> + use<> {
     let settings = &loaded.settings;
-    let redis = options::redis(settings, &loaded.secrets).map_err(|e| e.why);
+    let configured = options::redis(settings, &loaded.secrets).map_err(|e| e.why);
     let rabbit = options::rabbit(settings, &loaded.secrets).map_err(|e| e.why);
     let embedded = settings.backend.queue == QueueBackend::Embedded;
     let written = settings.redis.fleet.clone();
-    let written = written.or_else(|| embedded.then(|| EMBEDDED.to_owned()));
+    let own_name = written.or_else(|| embedded.then(|| EMBEDDED.to_owned()));
     let names = owned_names(settings).into_iter().collect();
     let limits = settings.limits.clone();
     async move {
-        let redis = redis?;
-        let fleet = match written {
-            Some(written) => vec![written],
-            None => {
-                let named = probe::fleet(&rabbit?).await;
-                let named = named.map_err(|e| format!("its name comes from RabbitMQ: {e}"))?;
-                named.to_vec()
-            }
+        let redis = configured?;
+        let fleet = match own_name {
+            Some(name) => vec![name],
+            None => probe::fleet(&rabbit?)
+                .await
+                .map_err(|e| format!("its name comes from RabbitMQ: {e}"))?
+                .to_vec(),
         };
         let claim = NameClaim {
             form: FORM,
@@ -68,15 +67,19 @@ pub(super) fn fleet(loaded: &Loaded) -> impl Future<Output = Result<String, Stri
             names,
         };
         let store = stores::store(&redis).await.map_err(|e| e.to_string())?;
-        let foreign = store.claim_names(ClaimAction::Look, "", &claim).await;
-        let foreign = foreign.map_err(|e| e.to_string())?;
+        let foreign = store
+            .claim_names(ClaimAction::Look, "", &claim)
+            .await
+            .map_err(|e| e.to_string())?;
         if foreign.is_empty() {
-            let fleet = claim.shown();
-            let own = format!("`{fleet}`: its limits and routes are free or its own");
+            let own = format!(
+                "`{}`: its limits and routes are free or its own",
+                claim.shown()
+            );
             let mut said = vec![own];
             for (name, limit) in &limits {
-                let found = PolicyOf::new(&*store, family(limit), name).inspect().await;
-                let found = found.map_err(|e| e.to_string())?;
+                let policy = PolicyOf::new(&*store, family(limit), name);
+                let found = policy.inspect().await.map_err(|e| e.to_string())?;
                 said.extend(not_in_force(name, &limit.policy_line(), &found));
             }
             return Ok(said.join("; "));
