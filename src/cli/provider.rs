@@ -12,7 +12,7 @@ use clap::Args;
 
 use super::exit::{Exit, Refusal, StopSignals};
 use sluiced_core::rate::{Rate, parse_duration};
-use sluiced_provider::{Behaviour, Double, Expect, Failure, Provider};
+use sluiced_provider::{Behaviour, Double, Expect, FailureShare, Provider};
 
 /// The arguments of `sluiced provider`.
 #[derive(Args, Clone, Debug)]
@@ -34,7 +34,7 @@ pub struct ProviderArgs {
     pub jitter: Duration,
     /// A status and the share of calls that get it; may repeat
     #[arg(long, value_name = "STATUS:SHARE")]
-    pub fail: Vec<Failure>,
+    pub fail: Vec<FailureShare>,
     /// Answer 429 with Retry-After to what is over, instead of only judging it
     #[arg(long)]
     pub enforce: bool,

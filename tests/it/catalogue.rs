@@ -19,7 +19,7 @@ use lapin::BasicProperties;
 use lapin::types::{AMQPValue, FieldTable};
 use serde_json::Value;
 use sluiced_core::rate::Rate;
-use sluiced_provider::{Behaviour, Double, Fleet, Provider};
+use sluiced_provider::{Behaviour, Double, FleetTest, Provider};
 
 use crate::support::broker::Broker;
 use crate::support::daemon::{Daemon, NEW_SCHEDULE, THROTTLED, file, program};
@@ -80,7 +80,7 @@ fn value<'a>(text: &'a str, key: &str) -> Option<&'a str> {
 }
 
 /// Writes the files of secrets that a configuration names.
-fn secrets(text: &str, fleet: &Fleet, dir: &Path) {
+fn secrets(text: &str, fleet: &FleetTest, dir: &Path) {
     for (key, secret) in &fleet.credentials {
         let named = key.strip_prefix("secret.").map(str::to_owned);
         let key = named.unwrap_or_else(|| format!("{key}_file"));
@@ -139,7 +139,7 @@ fn with_values(text: &str, values: &[(&str, &str)]) -> String {
     changed.collect::<Vec<_>>().join("\n")
 }
 
-fn adapted(name: &str, queue: String, fleet: &Fleet, to: SocketAddr, dir: &Path) -> Adapted {
+fn adapted(name: &str, queue: String, fleet: &FleetTest, to: SocketAddr, dir: &Path) -> Adapted {
     let text = fs::read_to_string(folder("config/providers").join(format!("{name}.toml"))).unwrap();
     secrets(&text, fleet, dir);
     let results = format!("{queue}.out");
@@ -174,8 +174,8 @@ fn adapted(name: &str, queue: String, fleet: &Fleet, to: SocketAddr, dir: &Path)
 }
 
 /// A message with the content of number `n`.
-fn message(fleet: &Fleet, id: String, n: u32) -> (Vec<u8>, BasicProperties) {
-    let made = |text: &str| Fleet::made(text, n).expect("a text of the double");
+fn message(fleet: &FleetTest, id: String, n: u32) -> (Vec<u8>, BasicProperties) {
+    let made = |text: &str| FleetTest::render(text, n).expect("a text of the double");
     let mut headers = FieldTable::default();
     for (name, text) in &fleet.headers {
         headers.insert(
@@ -190,21 +190,21 @@ fn message(fleet: &Fleet, id: String, n: u32) -> (Vec<u8>, BasicProperties) {
 }
 
 /// Few recipients, senders or chats with several messages each: more than the tightest limits let pass at once.
-fn few(fleet: &Fleet) -> Vec<(Vec<u8>, BasicProperties)> {
+fn few(fleet: &FleetTest) -> Vec<(Vec<u8>, BasicProperties)> {
     let same = |i| message(fleet, format!("few-{i}"), 100 + i % KEYS);
     (0..FEW).map(same).collect()
 }
 
 /// Each to another one.
-fn many(fleet: &Fleet) -> Vec<(Vec<u8>, BasicProperties)> {
+fn many(fleet: &FleetTest) -> Vec<(Vec<u8>, BasicProperties)> {
     (0..MANY)
         .map(|n| message(fleet, format!("m-{n}"), n))
         .collect()
 }
 
-fn bad(fleet: &Fleet) -> (Vec<u8>, BasicProperties) {
+fn bad(fleet: &FleetTest) -> (Vec<u8>, BasicProperties) {
     let headers = fleet.bad_headers.clone();
-    let like = Fleet {
+    let like = FleetTest {
         message: fleet.bad.clone(),
         headers: headers.unwrap_or_else(|| fleet.headers.clone()),
         ..fleet.clone()
@@ -249,7 +249,7 @@ fn ids(result: &Value, found: &mut Vec<String>) {
 /// A provider's double, and a replica that calls it.
 struct Pair {
     double: Arc<Double>,
-    fleet: Fleet,
+    fleet: FleetTest,
     provider: Provider,
     broker: Broker,
     daemon: Daemon,
@@ -355,7 +355,7 @@ fn spent(log: &str, lost: u64) {
 }
 
 /// The dead letter has the reason.
-async fn letter(broker: &Broker, dead: &str, fleet: &Fleet) {
+async fn letter(broker: &Broker, dead: &str, fleet: &FleetTest) {
     let (_, letter) = broker.drain(dead).await.remove(0);
     let headers = letter.headers().as_ref().expect("headers").inner();
     let text = |name: &str| match headers.get(name) {
@@ -368,7 +368,7 @@ async fn letter(broker: &Broker, dead: &str, fleet: &Fleet) {
 }
 
 /// Each accepted message has a result with an id of its own.
-async fn has_ids(broker: &Broker, results: &str, fleet: &Fleet) {
+async fn has_ids(broker: &Broker, results: &str, fleet: &FleetTest) {
     let mut seen = BTreeSet::new();
     for (body, _) in broker.drain(results).await {
         let result: Value = serde_json::from_slice(&body).expect("JSON");

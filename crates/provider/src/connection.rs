@@ -57,7 +57,7 @@ impl LastArrival {
 
 /// A TCP stream that stamps what it reads.
 #[derive(Debug)]
-pub struct Stamped {
+pub struct StampedStream {
     socket: TcpStream,
     clock: Clock,
     last: LastArrival,
@@ -72,7 +72,7 @@ pub fn ask_for_stamps(listener: &impl AsFd) -> io::Result<()> {
     Ok(setsockopt(listener, sockopt::ReceiveTimestampns, &true)?)
 }
 
-impl Stamped {
+impl StampedStream {
     /// A stream of a listener that was asked for stamps.
     pub fn new(socket: TcpStream, clock: Clock) -> Self {
         let last = LastArrival(Arc::new(AtomicU64::new(clock.now().as_micros())));
@@ -135,7 +135,7 @@ fn age(stamp: TimeSpec) -> Duration {
     }
 }
 
-impl AsyncRead for Stamped {
+impl AsyncRead for StampedStream {
     fn poll_read(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -160,7 +160,7 @@ impl AsyncRead for Stamped {
     }
 }
 
-impl AsyncWrite for Stamped {
+impl AsyncWrite for StampedStream {
     fn poll_write(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -215,15 +215,15 @@ impl fmt::Debug for ConnectionFaults {
 }
 
 /// A connection with the faults of its way.
-pub(super) struct Treated {
-    inner: Stamped,
+pub(super) struct FaultyStream {
+    inner: StampedStream,
     way: watch::Receiver<ConnectionFaults>,
     /// Waits for the end of a silence.
     goes_on: Option<BoxFuture<'static, ()>>,
 }
 
-impl Treated {
-    pub(super) const fn new(inner: Stamped, way: watch::Receiver<ConnectionFaults>) -> Self {
+impl FaultyStream {
+    pub(super) const fn new(inner: StampedStream, way: watch::Receiver<ConnectionFaults>) -> Self {
         Self {
             inner,
             way,
@@ -232,7 +232,7 @@ impl Treated {
     }
 }
 
-impl AsyncRead for Treated {
+impl AsyncRead for FaultyStream {
     fn poll_read(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -251,7 +251,7 @@ impl AsyncRead for Treated {
     }
 }
 
-impl AsyncWrite for Treated {
+impl AsyncWrite for FaultyStream {
     fn poll_write(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -292,7 +292,7 @@ mod tests {
         for round in 0..20 {
             let mut sender = TcpStream::connect(address).await.expect("it listens");
             let mut late = Vec::new();
-            let mut stamped: Option<Stamped> = None;
+            let mut stamped: Option<StampedStream> = None;
             for _ in 0..2 {
                 sender.write_all(b"x").await.expect("connected");
                 let sent = clock.now();
@@ -301,7 +301,7 @@ mod tests {
                     Some(stream) => stream,
                     None => {
                         let (socket, _) = listener.accept().await.expect("a connection");
-                        Stamped::new(socket, clock)
+                        StampedStream::new(socket, clock)
                     }
                 };
                 stream.read_exact(&mut [0]).await.expect("a byte");
@@ -326,7 +326,7 @@ mod tests {
         sender.write_all(b"x").await.expect("connected");
         drop(sender);
         let (socket, _) = listener.accept().await.expect("a connection");
-        let mut stream = Stamped::new(socket, Clock::start());
+        let mut stream = StampedStream::new(socket, Clock::start());
         stream.read_exact(&mut [0]).await.expect("a byte");
         assert_eq!(stream.last_arrival().get(), None);
     }

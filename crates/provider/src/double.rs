@@ -21,8 +21,8 @@ use http::{HeaderMap, Response, StatusCode};
 use minijinja::value::Serde;
 use minijinja::{Environment, UndefinedBehavior, Value, context};
 
-use self::data::{Data, Refusal, Reply};
-pub use self::data::{DoubleError, Fleet};
+use self::data::{Data, DoubleLimit, ReplyTemplate};
+pub use self::data::{DoubleError, FleetTest};
 use sluiced_core::time::Mono;
 use sluiced_ports::lock;
 use sluiced_simulation::window::Tally;
@@ -31,11 +31,11 @@ use sluiced_simulation::window::Tally;
 #[derive(Debug)]
 pub struct Double {
     data: Data,
-    state: Mutex<State>,
+    state: Mutex<DoubleState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct DoubleState {
     /// What each key of each limit had.
     tallies: HashMap<(usize, String), Tally>,
     /// Calls at a time, by limit and key.
@@ -52,18 +52,18 @@ struct State {
 
 /// What a call counts in, until it is answered.
 #[derive(Debug, Default)]
-pub(super) struct UnderWay(Vec<(usize, String)>);
+pub(super) struct CallSlots(Vec<(usize, String)>);
 
 /// A double's answer to a call.
 #[derive(Debug)]
-pub(super) struct Said {
-    pub(super) answer: Response<Bytes>,
+pub(super) struct DoubleAnswer {
+    pub(super) response: Response<Bytes>,
     /// The double took the message: a repeat that it knows is not taken again.
     pub(super) accepted: bool,
     /// The call's connection ends without the answer.
     pub(super) is_lost: bool,
-    /// Must be handed to [`Double::answered`] when the answer is sent.
-    pub(super) under_way: UnderWay,
+    /// Must be handed to [`Double::free`] when the answer is sent.
+    pub(super) slots: CallSlots,
 }
 
 impl Double {
@@ -75,9 +75,9 @@ impl Double {
         let data: Data = toml::from_str(text).map_err(DoubleError::Form)?;
         data.check(&environment())?;
         Ok(Self {
-            state: Mutex::new(State {
+            state: Mutex::new(DoubleState {
                 refuses: vec![0; data.limit.len()],
-                ..State::default()
+                ..DoubleState::default()
             }),
             data,
         })
@@ -85,7 +85,7 @@ impl Double {
 
     /// What its file says of a test with a fleet.
     #[must_use]
-    pub fn fleet(&self) -> Option<&Fleet> {
+    pub fn fleet(&self) -> Option<&FleetTest> {
         self.data.fleet.as_ref()
     }
 
@@ -118,18 +118,18 @@ impl Double {
     }
 
     /// The answer to a call that arrived at `at`.
-    pub(super) fn answer(&self, head: &Parts, body: &[u8], at: Mono) -> Said {
+    pub(super) fn answer(&self, head: &Parts, body: &[u8], at: Mono) -> DoubleAnswer {
         let env = environment();
         let mut state = lock(&self.state);
         state.calls += 1;
         let number = state.calls;
         let call = call(head, body, number);
         if !self.is_here(head.uri.path()) {
-            return Said::plain(StatusCode::NOT_FOUND, "no such path");
+            return DoubleAnswer::plain(StatusCode::NOT_FOUND, "no such path");
         }
         let holds = |when: &str| eval(&env, when, &call).is_true();
         if let Some(answer) = self.data.answer.iter().find(|answer| holds(&answer.when)) {
-            return Said::refused(answer.reply.made(&env, &call));
+            return DoubleAnswer::not_taken(answer.reply.render(&env, &call));
         }
         let idempotency = self.data.idempotency.as_ref();
         let repeat_key = idempotency
@@ -137,34 +137,34 @@ impl Double {
             .filter(|key| !key.is_undefined() && !key.is_none())
             .map(|key| key.to_string());
         if let Some(known) = repeat_key.as_ref().and_then(|key| state.repeats.get(key)) {
-            return Said::refused(known.clone());
+            return DoubleAnswer::not_taken(known.clone());
         }
-        let counted = self.counted(&env, &call);
-        if let Some((refusal, wait)) = self.refusal(&mut state, &counted, at) {
+        let charges = self.charges(&env, &call);
+        if let Some((refusal, wait)) = self.first_refusal(&mut state, &charges, at) {
             state.refused += 1;
-            let wait = context! { wait => wait.as_secs_f64(), ..call };
-            return Said::refused(refusal.reply.made(&env, &wait));
+            let call_and_wait = context! { wait => wait.as_secs_f64(), ..call };
+            return DoubleAnswer::not_taken(refusal.reply.render(&env, &call_and_wait));
         }
-        let under_way = self.count(&mut state, counted, at);
-        let (status, headers, body) = self.data.accepted.made(&env, &call);
+        let slots = self.count(&mut state, charges, at);
+        let (status, headers, body) = self.data.accepted.render(&env, &call);
         if let Some(key) = repeat_key {
             let known = (status, headers.clone(), body.clone());
             state.repeats.insert(key, known);
         }
         let is_lost = state.loses > 0;
         state.loses = state.loses.saturating_sub(1);
-        Said {
-            under_way,
+        DoubleAnswer {
+            slots,
             accepted: true,
             is_lost,
-            ..Said::refused((status, headers, body))
+            ..DoubleAnswer::not_taken((status, headers, body))
         }
     }
 
     /// The answer was sent: the call is no longer under way.
-    pub(super) fn answered(&self, under_way: UnderWay) {
+    pub(super) fn free(&self, slots: CallSlots) {
         let mut state = lock(&self.state);
-        for key in under_way.0 {
+        for key in slots.0 {
             if let Some(number) = state.under_way.get_mut(&key) {
                 *number = number.saturating_sub(1);
             }
@@ -187,9 +187,9 @@ impl Double {
     }
 
     /// The key and the units of a call in each limit.
-    fn counted(&self, env: &Environment<'_>, call: &Value) -> Vec<(String, u32)> {
+    fn charges(&self, env: &Environment<'_>, call: &Value) -> Vec<(String, u32)> {
         let limits = self.data.limit.iter();
-        let counted = limits.map(|limit| {
+        let charges = limits.map(|limit| {
             let key = limit
                 .key
                 .as_ref()
@@ -198,26 +198,26 @@ impl Double {
             let units = cost.and_then(|cost| cost.to_string().parse().ok());
             (key.unwrap_or_default(), units.unwrap_or(1))
         });
-        counted.collect()
+        charges.collect()
     }
 
     /// The first limit that refuses, and when it has room.
-    fn refusal(
+    fn first_refusal(
         &self,
-        state: &mut State,
-        counted: &[(String, u32)],
+        state: &mut DoubleState,
+        charges: &[(String, u32)],
         at: Mono,
-    ) -> Option<(&Refusal, Duration)> {
+    ) -> Option<(&DoubleLimit, Duration)> {
         for (number, limit) in self.data.limit.iter().enumerate() {
             if state.refuses[number] > 0 {
                 state.refuses[number] -= 1;
                 return Some((limit, Duration::from_secs(1)));
             }
         }
-        for (number, (limit, (key, units))) in self.data.limit.iter().zip(counted).enumerate() {
-            let key = (number, key.clone());
+        for (number, (limit, (key, units))) in self.data.limit.iter().zip(charges).enumerate() {
+            let place = (number, key.clone());
             let is_full = |under_way: u32| limit.at_once.is_some_and(|most| under_way >= most);
-            if is_full(state.under_way.get(&key).copied().unwrap_or_default()) {
+            if is_full(state.under_way.get(&place).copied().unwrap_or_default()) {
                 return Some((limit, Duration::from_secs(1)));
             }
             let Some(rate) = limit.rate else {
@@ -225,7 +225,7 @@ impl Double {
             };
             let tally = state
                 .tallies
-                .entry(key)
+                .entry(place)
                 .or_insert_with(|| Tally::new(rate.0));
             let wait = tally.wait_for(at, *units);
             if !wait.is_zero() {
@@ -235,38 +235,40 @@ impl Double {
         None
     }
 
-    fn count(&self, state: &mut State, counted: Vec<(String, u32)>, at: Mono) -> UnderWay {
-        let mut under_way = UnderWay::default();
-        for (number, (key, units)) in counted.into_iter().enumerate() {
+    /// Counts a call in each limit.
+    fn count(&self, state: &mut DoubleState, charges: Vec<(String, u32)>, at: Mono) -> CallSlots {
+        let mut slots = CallSlots::default();
+        for (number, (key, units)) in charges.into_iter().enumerate() {
             let limit = &self.data.limit[number];
-            let key = (number, key);
-            if let Some(tally) = state.tallies.get_mut(&key) {
+            let place = (number, key);
+            if let Some(tally) = state.tallies.get_mut(&place) {
                 tally.record_units(at, units);
             }
             if limit.at_once.is_some() {
-                *state.under_way.entry(key.clone()).or_default() += 1;
-                under_way.0.push(key);
+                *state.under_way.entry(place.clone()).or_default() += 1;
+                slots.0.push(place);
             }
         }
-        under_way
+        slots
     }
 }
 
-impl Said {
-    fn refused((status, headers, body): (StatusCode, HeaderMap, Bytes)) -> Self {
-        let mut answer = Response::new(body);
-        *answer.status_mut() = status;
-        *answer.headers_mut() = headers;
+impl DoubleAnswer {
+    /// The answer to a call whose message is not taken.
+    fn not_taken((status, headers, body): (StatusCode, HeaderMap, Bytes)) -> Self {
+        let mut response = Response::new(body);
+        *response.status_mut() = status;
+        *response.headers_mut() = headers;
         Self {
-            answer,
+            response,
             accepted: false,
             is_lost: false,
-            under_way: UnderWay::default(),
+            slots: CallSlots::default(),
         }
     }
 
     fn plain(status: StatusCode, body: &'static str) -> Self {
-        Self::refused((
+        Self::not_taken((
             status,
             HeaderMap::new(),
             Bytes::from_static(body.as_bytes()),
@@ -274,8 +276,8 @@ impl Said {
     }
 }
 
-impl Reply {
-    fn made(&self, env: &Environment<'_>, call: &Value) -> (StatusCode, HeaderMap, Bytes) {
+impl ReplyTemplate {
+    fn render(&self, env: &Environment<'_>, call: &Value) -> (StatusCode, HeaderMap, Bytes) {
         let text = |template: &str| env.render_str(template, call).unwrap_or_default();
         let mut headers = HeaderMap::new();
         for (name, value) in &self.headers {

@@ -115,7 +115,7 @@ impl Endpoint {
     }
 
     /// A segment of a message was taken. Returns whether that makes all of them.
-    pub(super) fn took(&self, message: &str, number: u8, all: u8) -> bool {
+    pub(super) fn take_segment(&self, message: &str, number: u8, all: u8) -> bool {
         let mut state = self.state();
         let taken = state.segments.entry(message.into()).or_default();
         taken.insert(number);
@@ -131,8 +131,8 @@ impl Endpoint {
         self.behaviour.latency + self.behaviour.jitter.mul_f64(rand::random())
     }
 
-    pub(super) fn plan(&self, at: Mono) -> ResponsePlan {
-        let usual = self.latency();
+    pub(super) fn plan_answer(&self, at: Mono) -> ResponsePlan {
+        let latency = self.latency();
         let mut state = self.state();
         if let Some(step) = state.script.next(at) {
             let status = step.status.unwrap_or(StatusCode::ACCEPTED);
@@ -143,23 +143,23 @@ impl Endpoint {
                 status,
                 smpp: step.smpp,
                 retry_after: step.retry_after,
-                delay: usual + step.delay.map_or(Duration::ZERO, |delay| delay.get()),
+                delay: latency + step.delay.map_or(Duration::ZERO, |delay| delay.get()),
                 accepted: step.accept || answered,
             };
         }
-        let (status, retry_after) = if self.behaviour.enforce {
+        let (usual_status, retry_after) = if self.behaviour.enforce {
             state.enforce(at)
         } else {
             (StatusCode::ACCEPTED, None)
         };
         drop(state);
-        let status = self.fail().unwrap_or(status);
+        let status = self.fail().unwrap_or(usual_status);
         ResponsePlan {
             act: Act::Answer,
             status,
             smpp: None,
             retry_after,
-            delay: usual,
+            delay: latency,
             accepted: status.is_success(),
         }
     }
@@ -177,7 +177,7 @@ impl Endpoint {
     }
 
     /// A client answered a receipt.
-    pub(super) fn receipted(&self, sequence: u32, status: CommandStatus) {
+    pub(super) fn note_receipt_answer(&self, sequence: u32, status: CommandStatus) {
         let mut state = self.state();
         if state.receipted.len() < MAX_RECEIPTS {
             state.receipted.push((sequence, status.0));

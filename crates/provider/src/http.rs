@@ -24,7 +24,7 @@ use tokio::time::sleep;
 use super::connection::LastArrival;
 use super::double::Double;
 use super::endpoint::Endpoint;
-use super::ledger::{Arrival, Entry, Expect};
+use super::ledger::{Arrival, CallRecord, Expect};
 use super::script::{Act, ResponsePlan, ScriptStep};
 use sluiced_core::time::Mono;
 
@@ -38,7 +38,7 @@ type PlainResponse = Response<Full<Bytes>>;
 /// The connection must be closed without an answer.
 #[derive(Debug, thiserror::Error)]
 #[error("closed on purpose")]
-struct Closed;
+struct DeliberateClose;
 
 pub(super) async fn serve(
     socket: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -67,15 +67,15 @@ pub(super) async fn serve(
 fn respond(
     endpoint: Arc<Endpoint>,
     request: Request<Incoming>,
-    at: Option<Mono>,
-) -> impl Future<Output = Result<PlainResponse, Closed>> {
+    arrived_at: Option<Mono>,
+) -> impl Future<Output = Result<PlainResponse, DeliberateClose>> {
     let question = matches!(request.uri().path(), "/report" | "/control" | "/reset");
     if !question {
         endpoint
             .ledger()
-            .arrived(at.map(|at| arrival(&request, at)));
+            .note_arrival(arrived_at.map(|at| arrival(&request, at)));
     }
-    let at = at.unwrap_or_else(|| endpoint.clock().now());
+    let at = arrived_at.unwrap_or_else(|| endpoint.clock().now());
     async move {
         if question {
             Ok(answer_question(endpoint, request).await)
@@ -99,16 +99,16 @@ async fn answer_call(
     endpoint: Arc<Endpoint>,
     request: Request<Incoming>,
     at: Mono,
-) -> Result<PlainResponse, Closed> {
+) -> Result<PlainResponse, DeliberateClose> {
     if let Some(double) = endpoint.double() {
         return answer_as(&double, &endpoint, request, at).await;
     }
-    let plan = endpoint.plan(at);
+    let plan = endpoint.plan_answer(at);
     let (head, incoming) = request.into_parts();
     let header = |name| head.headers.get(name).and_then(text);
     let (named, caller) = (header("x-message-id"), header("x-caller"));
     let body = read_body(incoming).await?;
-    endpoint.ledger().read(Entry {
+    endpoint.ledger().note_call(CallRecord {
         id: named.or_else(|| id_in(&body)),
         caller,
         accepted: plan.accepted,
@@ -118,14 +118,14 @@ async fn answer_call(
     }
     match plan.act {
         Act::Answer => Ok(plan.answer()),
-        Act::Close => Err(Closed),
+        Act::Close => Err(DeliberateClose),
         Act::Hang => std::future::pending().await,
     }
 }
 
-async fn read_body(incoming: Incoming) -> Result<Bytes, Closed> {
+async fn read_body(incoming: Incoming) -> Result<Bytes, DeliberateClose> {
     let body = Limited::new(incoming, MAX_BODY).collect().await;
-    Ok(body.map_err(|_| Closed)?.to_bytes())
+    Ok(body.map_err(|_| DeliberateClose)?.to_bytes())
 }
 
 /// As a named provider answers. Its messages are known by what they hold.
@@ -134,25 +134,25 @@ async fn answer_as(
     endpoint: &Endpoint,
     request: Request<Incoming>,
     at: Mono,
-) -> Result<PlainResponse, Closed> {
+) -> Result<PlainResponse, DeliberateClose> {
     let (head, incoming) = request.into_parts();
     let body = read_body(incoming).await?;
-    let said = double.answer(&head, &body, at);
+    let answer = double.answer(&head, &body, at);
     let text = format!("{} {}", head.uri, String::from_utf8_lossy(&body));
-    endpoint.ledger().read(Entry {
+    endpoint.ledger().note_call(CallRecord {
         id: Some(text.into()),
         caller: None,
-        accepted: said.accepted,
+        accepted: answer.accepted,
     });
     let latency = endpoint.latency();
     if !latency.is_zero() {
         sleep(latency).await;
     }
-    double.answered(said.under_way);
-    if said.is_lost {
-        return Err(Closed);
+    double.free(answer.slots);
+    if answer.is_lost {
+        return Err(DeliberateClose);
     }
-    Ok(said.answer.map(Full::new))
+    Ok(answer.response.map(Full::new))
 }
 
 impl ResponsePlan {
@@ -173,11 +173,11 @@ fn text(value: &HeaderValue) -> Option<Box<str>> {
 /// The member `id` of a JSON object, if that is what the body is.
 fn id_in(body: &[u8]) -> Option<Box<str>> {
     #[derive(Deserialize)]
-    struct Body {
+    struct MessageWithId {
         id: serde_json::Value,
     }
-    let body: Body = serde_json::from_slice(body).ok()?;
-    match body.id {
+    let message: MessageWithId = serde_json::from_slice(body).ok()?;
+    match message.id {
         serde_json::Value::String(id) => Some(id.into()),
         serde_json::Value::Number(id) => Some(id.to_string().into()),
         _ => None,

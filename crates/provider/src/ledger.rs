@@ -13,7 +13,7 @@ use sluiced_core::time::{Mono, micros};
 use sluiced_ports::lock;
 use sluiced_simulation::window::{Tally, gaps, percentile};
 
-use super::{Live, Report};
+use super::{LiveFigures, Report};
 
 /// Beyond so many calls only the windows are judged; ids and gaps are no longer kept.
 const MAX_CALLS: usize = 20_000_000;
@@ -73,15 +73,15 @@ pub(super) struct Arrival {
 }
 
 #[derive(Debug)]
-enum Event {
+enum LedgerEvent {
     Arrived(Arrival),
     Undated,
-    Read(Entry),
+    Read(CallRecord),
 }
 
 /// A request that was read to its end, and its answer.
 #[derive(Debug)]
-pub(super) struct Entry {
+pub(super) struct CallRecord {
     pub(super) id: Option<Box<str>>,
     pub(super) caller: Option<Box<str>>,
     pub(super) accepted: bool,
@@ -91,7 +91,7 @@ pub(super) struct Entry {
 #[derive(Debug)]
 pub(super) struct Ledger {
     clock: sluiced_ports::clock::Clock,
-    fresh: Mutex<Vec<Event>>,
+    fresh: Mutex<Vec<LedgerEvent>>,
     book: Mutex<Book>,
     /// When the last [`ROUNDS`] rounds of the reading thread began.
     rounds: Mutex<VecDeque<Mono>>,
@@ -136,7 +136,7 @@ impl Ledger {
     }
 
     /// The thread that reads calls begins a round: bytes that are there now are read soon.
-    pub(super) fn round(&self) {
+    pub(super) fn begin_round(&self) {
         let mut rounds = lock(&self.rounds);
         if rounds.len() >= ROUNDS {
             rounds.pop_front();
@@ -155,13 +155,13 @@ impl Ledger {
     }
 
     /// A call arrived; in any order until it is [`Ledger::settled`]. `None`: it is not known when.
-    pub(super) fn arrived(&self, arrival: Option<Arrival>) {
-        let event = arrival.map_or(Event::Undated, Event::Arrived);
+    pub(super) fn note_arrival(&self, arrival: Option<Arrival>) {
+        let event = arrival.map_or(LedgerEvent::Undated, LedgerEvent::Arrived);
         lock(&self.fresh).push(event);
     }
 
-    pub(super) fn read(&self, entry: Entry) {
-        lock(&self.fresh).push(Event::Read(entry));
+    pub(super) fn note_call(&self, call: CallRecord) {
+        lock(&self.fresh).push(LedgerEvent::Read(call));
     }
 
     /// Moves fresh entries into the book. The book is locked first, so that events stay in order.
@@ -189,12 +189,12 @@ impl Ledger {
         self.current().messages.clone()
     }
 
-    pub(super) fn live(&self) -> Live {
+    pub(super) fn live(&self) -> LiveFigures {
         let book = self.current();
         let usage = book.tally.usage();
         let since = self.clock.now() - Duration::from_secs(1);
         let before = book.arrivals.partition_point(|at| *at < since);
-        Live {
+        LiveFigures {
             calls: usage.calls + book.unsorted.len() as u64 + book.undated,
             unique: book.messages.len() as u64,
             last_second: (book.arrivals.len() - before + book.unsorted.len()) as u64,
@@ -238,11 +238,11 @@ impl Book {
         }
     }
 
-    fn enter(&mut self, event: Event) {
+    fn enter(&mut self, event: LedgerEvent) {
         match event {
-            Event::Arrived(arrival) => self.unsorted.push(Reverse(arrival)),
-            Event::Undated => self.undated += 1,
-            Event::Read(entry) => self.attribute(entry),
+            LedgerEvent::Arrived(arrival) => self.unsorted.push(Reverse(arrival)),
+            LedgerEvent::Undated => self.undated += 1,
+            LedgerEvent::Read(call) => self.attribute(call),
         }
     }
 
@@ -291,16 +291,16 @@ impl Book {
         }
     }
 
-    fn attribute(&mut self, entry: Entry) {
-        self.accepted += u64::from(entry.accepted);
-        match entry.id {
+    fn attribute(&mut self, call: CallRecord) {
+        self.accepted += u64::from(call.accepted);
+        match call.id {
             None => self.anonymous += 1,
-            Some(id) if entry.accepted && !self.truncated => {
+            Some(id) if call.accepted && !self.truncated => {
                 *self.messages.entry(id).or_default() += 1;
             }
             Some(_) => {}
         }
-        let Some(caller) = entry.caller else { return };
+        let Some(caller) = call.caller else { return };
         if let Some(calls) = self.callers.get_mut(&caller) {
             *calls += 1;
         } else if self.callers.len() < MAX_CALLERS {

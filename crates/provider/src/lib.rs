@@ -41,9 +41,9 @@ use sluiced_core::time::Mono;
 use sluiced_ports::clock::Clock;
 
 pub use self::connection::ConnectionFaults;
-pub use self::double::{Double, DoubleError, Fleet};
+pub use self::double::{Double, DoubleError, FleetTest};
 pub use self::ledger::Expect;
-pub use self::script::{Act, Behaviour, Failure, FailureError, ScriptFull, ScriptStep};
+pub use self::script::{Act, Behaviour, FailureError, FailureShare, ScriptFull, ScriptStep};
 
 /// Why the provider did not start.
 #[derive(Debug, thiserror::Error)]
@@ -121,7 +121,7 @@ pub struct Report {
 
 /// The few numbers that a progress line shows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Live {
+pub struct LiveFigures {
     /// All calls.
     pub calls: u64,
     /// Different messages that were accepted.
@@ -186,7 +186,7 @@ impl Provider {
 
     /// The few numbers that a progress line shows. Cheap.
     #[must_use]
-    pub fn live(&self) -> Live {
+    pub fn live(&self) -> LiveFigures {
         self.ledger().live()
     }
 

@@ -28,7 +28,7 @@ pub struct Behaviour {
     /// Up to so much longer, at random.
     pub jitter: Duration,
     /// Shares of the calls that fail.
-    pub failures: Vec<Failure>,
+    pub failures: Vec<FailureShare>,
     /// Whether a call over the limit is answered with 429 and `Retry-After`, instead of only judged.
     pub enforce: bool,
     /// Answers to calls as this provider does. What is scripted goes before.
@@ -53,19 +53,19 @@ impl Behaviour {
 
 /// A status for a share of the calls: `503:0.01`.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Failure {
+pub struct FailureShare {
     /// The status.
     pub status: StatusCode,
     /// From 0 to 1.
     pub share: f64,
 }
 
-/// Why a text is no [`Failure`].
+/// Why a text is no [`FailureShare`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}`: write a status and its share of the calls, such as \"503:0.01\"")]
 pub struct FailureError(String);
 
-impl FromStr for Failure {
+impl FromStr for FailureShare {
     type Err = FailureError;
 
     fn from_str(text: &str) -> Result<Self, FailureError> {
@@ -268,10 +268,10 @@ mod tests {
 
     #[test]
     fn failures_are_a_status_and_a_share() {
-        let failure: Failure = "503:0.01".parse().expect("a failure");
+        let failure: FailureShare = "503:0.01".parse().expect("a failure");
         assert_eq!(failure.status, StatusCode::SERVICE_UNAVAILABLE);
         for text in ["503", "503:2", "x:0.1", "503:-0.1", "503:NaN"] {
-            assert!(text.parse::<Failure>().is_err(), "{text}");
+            assert!(text.parse::<FailureShare>().is_err(), "{text}");
         }
     }
 }

@@ -12,7 +12,7 @@ use tokio::sync::Semaphore;
 use tokio::task::spawn_blocking;
 use tokio::time::{MissedTickBehavior, interval, sleep};
 
-use super::connection::{LastArrival, Stamped, Treated};
+use super::connection::{FaultyStream, LastArrival, StampedStream};
 use super::endpoint::Endpoint;
 use super::{http, smpp};
 
@@ -53,7 +53,7 @@ async fn keep_ledger(endpoint: Arc<Endpoint>) {
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;
-        endpoint.ledger().round();
+        endpoint.ledger().begin_round();
         let endpoint = Arc::clone(&endpoint);
         if spawn_blocking(move || endpoint.ledger().absorb())
             .await
@@ -68,7 +68,7 @@ async fn connection(socket: TcpStream, endpoint: Arc<Endpoint>) {
     if socket.set_nodelay(true).is_err() {
         return;
     }
-    let stamped = Stamped::new(socket, endpoint.clock());
+    let stamped = StampedStream::new(socket, endpoint.clock());
     let arrival = stamped.last_arrival();
     let way = endpoint.way.subscribe();
     let (tls, handshake) = {
@@ -78,7 +78,7 @@ async fn connection(socket: TcpStream, endpoint: Arc<Endpoint>) {
     if !handshake.is_zero() {
         sleep(handshake).await;
     }
-    let stream = Treated::new(stamped, way);
+    let stream = FaultyStream::new(stamped, way);
     match tls {
         None => serve_any(stream, endpoint, arrival).await,
         Some(tls) => match tls.accept(stream).await {

@@ -19,7 +19,7 @@ use tokio::time::sleep;
 
 use super::connection::LastArrival;
 use super::endpoint::Endpoint;
-use super::ledger::{Arrival, Entry};
+use super::ledger::{Arrival, CallRecord};
 use super::script::{Act, ResponsePlan};
 use sluiced_pdu::{
     Address, Bind, BindAs, Command, CommandStatus, Frame, Message, Tlv, frame, plain, response, tag,
@@ -35,7 +35,7 @@ const MAX_RESPONSES: usize = 100_000;
 const RECEIPT_AFTER: Duration = Duration::from_millis(50);
 
 /// What is done next on a connection.
-enum Next {
+enum ConnectionAction {
     Write(Vec<u8>),
     /// Close without an answer.
     Close,
@@ -49,7 +49,7 @@ pub(super) async fn serve(
     arrival: LastArrival,
 ) {
     let (mut input, mut output) = tokio::io::split(socket);
-    let (sender, mut next) = mpsc::channel(MAX_RESPONSES);
+    let (sender, mut actions) = mpsc::channel(MAX_RESPONSES);
     let mut unbind = endpoint.unbind.subscribe();
     let mut deliveries = endpoint.deliveries.subscribe();
     let mut centre = Centre {
@@ -65,16 +65,11 @@ pub(super) async fn serve(
     loop {
         tokio::select! {
             read = input.read(&mut chunk) => match read {
-                Ok(0) | Err(_) => return,
-                Ok(count) => {
-                    centre.received.extend_from_slice(&chunk[..count]);
-                    if !centre.take_in() {
-                        return;
-                    }
-                }
+                Ok(count) if count > 0 && centre.take_in(&chunk[..count]) => {}
+                _ => return,
             },
-            next = next.recv() => match next {
-                Some(Next::Write(pdu)) if output.write_all(&pdu).await.is_ok() => {}
+            action = actions.recv() => match action {
+                Some(ConnectionAction::Write(pdu)) if output.write_all(&pdu).await.is_ok() => {}
                 _ => return,
             },
             Ok(pdu) = deliveries.recv() => {
@@ -96,7 +91,7 @@ pub(super) async fn serve(
 struct Centre {
     endpoint: Arc<Endpoint>,
     arrival: LastArrival,
-    sender: mpsc::Sender<Next>,
+    sender: mpsc::Sender<ConnectionAction>,
     received: Vec<u8>,
     system_id: Option<Box<str>>,
     takes_receipts: bool,
@@ -104,12 +99,12 @@ struct Centre {
 }
 
 /// A `submit_sm` that was read.
-struct Submitted {
+struct SubmitSm {
     sequence: u32,
     message: Message,
 }
 
-impl Submitted {
+impl SubmitSm {
     /// The number of its segment, and how many there are.
     fn part(&self) -> (u8, u8) {
         let text = &self.message.text;
@@ -132,8 +127,9 @@ impl Submitted {
 }
 
 impl Centre {
-    /// Handles every complete PDU; false: the connection ends.
-    fn take_in(&mut self) -> bool {
+    /// Handles every PDU that is complete with these bytes; false: the connection ends.
+    fn take_in(&mut self, bytes: &[u8]) -> bool {
+        self.received.extend_from_slice(bytes);
         let received = std::mem::take(&mut self.received);
         let (mut rest, mut submitted) = (received.as_slice(), Vec::new());
         loop {
@@ -149,19 +145,19 @@ impl Centre {
                         return false;
                     };
                     let sequence = next.sequence;
-                    submitted.push(Submitted { sequence, message });
+                    submitted.push(SubmitSm { sequence, message });
                 }
-                _ if self.other(&next) => {}
+                _ if self.handle_other(&next) => {}
                 _ => return false,
             }
         }
         self.received = rest.to_vec();
-        self.submitted(submitted);
+        self.take_submissions(submitted);
         true
     }
 
     /// Handles a PDU that is no message; false: the connection ends.
-    fn other(&mut self, pdu: &Frame<'_>) -> bool {
+    fn handle_other(&mut self, pdu: &Frame<'_>) -> bool {
         let bare_answer = |status| plain(pdu.command.response(), status, pdu.sequence);
         let answer = match pdu.command {
             Command::BIND_TRANSMITTER | Command::BIND_TRANSCEIVER => {
@@ -181,12 +177,13 @@ impl Centre {
             Command::ENQUIRE_LINK => bare_answer(CommandStatus::OK),
             Command::UNBIND => {
                 // Written before the connection ends.
-                return self.write(bare_answer(CommandStatus::OK)) && self.send(Next::Close);
+                return self.write(bare_answer(CommandStatus::OK))
+                    && self.send(ConnectionAction::Close);
             }
             other if other.is_response() => {
                 let delivered = [Command::DELIVER_SM, Command::DATA_SM].map(Command::response);
                 if delivered.contains(&other) {
-                    self.endpoint.receipted(pdu.sequence, pdu.status);
+                    self.endpoint.note_receipt_answer(pdu.sequence, pdu.status);
                 }
                 return other != Command::UNBIND.response();
             }
@@ -200,26 +197,28 @@ impl Centre {
     }
 
     /// The messages of one read.
-    fn submitted(&mut self, all: Vec<Submitted>) {
+    fn take_submissions(&mut self, all: Vec<SubmitSm>) {
         // The last message begins with its first segment, if that came in this read.
         let last = all.iter().rposition(|submitted| submitted.part().0 == 1);
         for (number, submitted) in all.into_iter().enumerate() {
             let is_last = last.is_none_or(|last| number >= last);
             let arrived_at = self.arrival.get().filter(|_| is_last);
-            self.endpoint.ledger().arrived(arrived_at.map(|at| Arrival {
-                at,
-                units: 1,
-                key: submitted.text(KEY),
-            }));
+            self.endpoint
+                .ledger()
+                .note_arrival(arrived_at.map(|at| Arrival {
+                    at,
+                    units: 1,
+                    key: submitted.text(KEY),
+                }));
             let counted_at = arrived_at.unwrap_or_else(|| self.endpoint.clock().now());
-            let plan = self.endpoint.plan(counted_at);
+            let plan = self.endpoint.plan_answer(counted_at);
             self.enter(&submitted, &plan);
             self.answer(submitted, plan);
         }
     }
 
     /// Enters a message once all of its segments were taken, or the last one came.
-    fn enter(&self, submitted: &Submitted, plan: &ResponsePlan) {
+    fn enter(&self, submitted: &SubmitSm, plan: &ResponsePlan) {
         let (number, all) = submitted.part();
         let id = submitted.text(ID);
         let is_whole = match all {
@@ -228,11 +227,11 @@ impl Centre {
                 plan.accepted
                     && self
                         .endpoint
-                        .took(id.as_deref().unwrap_or_default(), number, all)
+                        .take_segment(id.as_deref().unwrap_or_default(), number, all)
             }
         };
         if is_whole || number == all {
-            self.endpoint.ledger().read(Entry {
+            self.endpoint.ledger().note_call(CallRecord {
                 id,
                 caller: self.system_id.clone(),
                 accepted: is_whole,
@@ -240,7 +239,7 @@ impl Centre {
         }
     }
 
-    fn answer(&mut self, submitted: Submitted, plan: ResponsePlan) {
+    fn answer(&mut self, submitted: SubmitSm, plan: ResponsePlan) {
         self.count += 1;
         let caller = self.system_id.as_deref().unwrap_or_default();
         let message_id = format!("{caller}-{}", self.count);
@@ -250,8 +249,8 @@ impl Centre {
             .then(|| receipt(&submitted, &message_id, self.endpoint.next_receipt()));
         let answer = response(Command::SUBMIT_SM, status, submitted.sequence, &message_id);
         let next = match plan.act {
-            Act::Answer => Next::Write(answer),
-            Act::Close => Next::Close,
+            Act::Answer => ConnectionAction::Write(answer),
+            Act::Close => ConnectionAction::Close,
             Act::Hang => return,
         };
         if plan.delay.is_zero() && receipt.is_none() {
@@ -266,17 +265,17 @@ impl Centre {
             {
                 sleep(RECEIPT_AFTER).await;
                 // A connection that has ended takes no receipt.
-                drop(sender.send(Next::Write(receipt)).await);
+                drop(sender.send(ConnectionAction::Write(receipt)).await);
             }
         });
     }
 
     fn write(&self, pdu: Vec<u8>) -> bool {
-        self.send(Next::Write(pdu))
+        self.send(ConnectionAction::Write(pdu))
     }
 
-    fn send(&self, next: Next) -> bool {
-        self.sender.try_send(next).is_ok()
+    fn send(&self, action: ConnectionAction) -> bool {
+        self.sender.try_send(action).is_ok()
     }
 }
 
@@ -291,7 +290,7 @@ fn status(plan: &ResponsePlan) -> CommandStatus {
 }
 
 /// The centre's receipt for a message that it has delivered.
-fn receipt(submitted: &Submitted, message_id: &str, sequence: u32) -> Vec<u8> {
+fn receipt(submitted: &SubmitSm, message_id: &str, sequence: u32) -> Vec<u8> {
     let text = format!(
         "id:{message_id} sub:001 dlvrd:001 submit date:2601010000 done date:2601010001 stat:DELIVRD err:000 text:"
     );

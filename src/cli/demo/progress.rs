@@ -8,7 +8,7 @@ use tokio::time::{MissedTickBehavior, interval};
 
 use super::series::series;
 use sluiced_pipeline::meters::{HELD, SLOT_LATENESS};
-use sluiced_provider::{Live, Provider};
+use sluiced_provider::{LiveFigures, Provider};
 
 /// No line is longer: a terminal of 80 columns does not wrap it.
 const WIDTH: usize = 79;
@@ -87,7 +87,7 @@ pub(super) struct Goal {
 }
 
 impl Goal {
-    fn line(self, live: Live, inside: Option<Inside>) -> String {
+    fn line(self, live: LiveFigures, inside: Option<Inside>) -> String {
         let mut line = format!(
             "sent {} of {} | now {}/s | worst {} of {}",
             live.unique, self.messages, live.last_second, live.worst, self.limit
@@ -146,8 +146,8 @@ impl Inside {
 mod tests {
     use super::*;
 
-    const fn live(calls: u64, last_second: u64, worst: u64, over: u64) -> Live {
-        Live {
+    const fn live(calls: u64, last_second: u64, worst: u64, over: u64) -> LiveFigures {
+        LiveFigures {
             calls,
             unique: calls,
             last_second,

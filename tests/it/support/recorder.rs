@@ -14,7 +14,7 @@ use hyper::service::service_fn;
 use hyper::{HeaderMap, Request, Response};
 use hyper_util::rt::TokioIo;
 use sluiced_ports::clock::Clock;
-use sluiced_provider::connection::{Stamped, ask_for_stamps};
+use sluiced_provider::connection::{StampedStream, ask_for_stamps};
 use tokio::net::TcpListener;
 use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
@@ -110,7 +110,7 @@ impl Recorder {
         let server = async move {
             while let Ok((socket, _)) = listener.accept().await {
                 let (known, answer) = (Arc::clone(&known), Arc::clone(&answer));
-                let socket = Stamped::new(socket, clock);
+                let socket = StampedStream::new(socket, clock);
                 let arrival = socket.last_arrival();
                 let service = service_fn(move |request| {
                     let arrival = arrival.get().unwrap_or_else(|| clock.now());

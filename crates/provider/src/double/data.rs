@@ -39,28 +39,28 @@ pub(super) struct Data {
     #[serde(rename = "fact")]
     _facts: Vec<toml::Table>,
     #[serde(default)]
-    pub(super) answer: Vec<Answer>,
+    pub(super) answer: Vec<AnswerRule>,
     #[serde(default)]
-    pub(super) limit: Vec<Refusal>,
+    pub(super) limit: Vec<DoubleLimit>,
     #[serde(default)]
-    pub(super) accepted: Reply,
+    pub(super) accepted: ReplyTemplate,
     pub(super) idempotency: Option<Idempotency>,
-    pub(super) fleet: Option<Fleet>,
+    pub(super) fleet: Option<FleetTest>,
 }
 
 /// An answer to calls that hold something.
 #[derive(Debug, Deserialize)]
-pub(super) struct Answer {
+pub(super) struct AnswerRule {
     pub(super) name: String,
     /// An expression.
     pub(super) when: String,
     #[serde(flatten)]
-    pub(super) reply: Reply,
+    pub(super) reply: ReplyTemplate,
 }
 
 /// A limit, and how it refuses.
 #[derive(Debug, Deserialize)]
-pub(super) struct Refusal {
+pub(super) struct DoubleLimit {
     pub(super) name: String,
     /// So many units in any window.
     pub(super) rate: Option<RateText>,
@@ -71,12 +71,12 @@ pub(super) struct Refusal {
     /// An expression; `None`: 1.
     pub(super) cost: Option<String>,
     #[serde(flatten)]
-    pub(super) reply: Reply,
+    pub(super) reply: ReplyTemplate,
 }
 
 /// What is answered; the values are texts with expressions in them.
 #[derive(Debug, Default, Deserialize)]
-pub(super) struct Reply {
+pub(super) struct ReplyTemplate {
     pub(super) status: u16,
     #[serde(default)]
     pub(super) headers: BTreeMap<String, String>,
@@ -95,7 +95,7 @@ pub(super) struct Idempotency {
 /// A test with a fleet.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Fleet {
+pub struct FleetTest {
     /// The path of the calls; `*` is any segment.
     pub url: String,
     /// The body of message `n`, from 0.
@@ -117,12 +117,12 @@ pub struct Fleet {
     pub credentials: BTreeMap<String, String>,
 }
 
-impl Fleet {
+impl FleetTest {
     /// A text of the file for message `n`.
     ///
     /// # Errors
     /// When it has a fault.
-    pub fn made(text: &str, n: u32) -> Result<String, minijinja::Error> {
+    pub fn render(text: &str, n: u32) -> Result<String, minijinja::Error> {
         Environment::new().render_str(text, minijinja::context! { n })
     }
 }
@@ -133,7 +133,7 @@ impl Data {
         let expression = |place: String, text: &str| {
             env.compile_expression(text).map(drop).map_err(wrong(place))
         };
-        let reply = |place: &str, reply: &Reply| {
+        let reply = |place: &str, reply: &ReplyTemplate| {
             let texts = reply.headers.values().chain([&reply.body]);
             texts.into_iter().try_for_each(|text| {
                 env.template_from_str(text)

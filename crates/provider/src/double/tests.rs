@@ -39,7 +39,7 @@ bad = "{}"
 dead_reason = "400"
 "#;
 
-fn ask(double: &Double, key: &str, body: &str, ms: u64) -> Said {
+fn ask(double: &Double, key: &str, body: &str, ms: u64) -> DoubleAnswer {
     let request = Request::post("/v1/a/send?x=1").header("idempotency-key", key);
     let (head, ()) = request.body(()).expect("a request").into_parts();
     double.answer(&head, body.as_bytes(), Mono::from_micros(ms * 1000))
@@ -48,7 +48,7 @@ fn ask(double: &Double, key: &str, body: &str, ms: u64) -> Said {
 #[test]
 fn it_refuses_by_content_by_limits_and_knows_repeats() {
     let double = Double::parse(DOUBLE).expect("a double");
-    let bad = ask(&double, "a", r#"{"to": "0"}"#, 0).answer;
+    let bad = ask(&double, "a", r#"{"to": "0"}"#, 0).response;
     assert_eq!(
         (bad.status().as_u16(), &**bad.body()),
         (400, &b"0 is no number"[..])
@@ -57,18 +57,18 @@ fn it_refuses_by_content_by_limits_and_knows_repeats() {
     let first = ask(&double, "b", good, 0);
     assert!(
         first.accepted
-            && first.answer.headers()["x-id"]
+            && first.response.headers()["x-id"]
                 .to_str()
                 .is_ok_and(|id| id.starts_with("SM"))
     );
     let again = ask(&double, "b", good, 1);
     assert!(!again.accepted);
     assert_eq!(
-        again.answer.headers()["x-id"],
-        first.answer.headers()["x-id"]
+        again.response.headers()["x-id"],
+        first.response.headers()["x-id"]
     );
     assert!(ask(&double, "c", good, 2).accepted);
-    let full = ask(&double, "d", good, 3).answer;
+    let full = ask(&double, "d", good, 3).response;
     assert_eq!(
         (full.status().as_u16(), &full.headers()["retry-after"]),
         (429, &"1".parse().expect("a value"))
@@ -77,11 +77,11 @@ fn it_refuses_by_content_by_limits_and_knows_repeats() {
     assert!(ask(&double, "e", r#"{"to": "1", "from": "B"}"#, 4).accepted);
     assert_eq!(
         ask(&double, "f", r#"{"to": "1", "from": "C"}"#, 5)
-            .answer
+            .response
             .status(),
         503
     );
-    double.answered(first.under_way);
+    double.free(first.slots);
     assert!(ask(&double, "f", r#"{"to": "1", "from": "C"}"#, 6).accepted);
     assert_eq!(double.counts(), (8, 2));
 }
@@ -92,7 +92,7 @@ fn each_limit_refuses_in_turn_where_that_is_wanted() {
     double.refuse_next(1);
     let good = r#"{"to": "1", "from": "A"}"#;
     let statuses: Vec<u16> = (0..3)
-        .map(|_| ask(&double, "a", good, 0).answer.status().as_u16())
+        .map(|_| ask(&double, "a", good, 0).response.status().as_u16())
         .collect();
     assert_eq!(statuses, [429, 503, 201]);
 }
@@ -105,10 +105,13 @@ fn other_paths_are_not_there_and_forms_are_read() {
         .expect("a request")
         .into_parts();
     assert_eq!(
-        double.answer(&head, b"{}", Mono::default()).answer.status(),
+        double
+            .answer(&head, b"{}", Mono::default())
+            .response
+            .status(),
         404
     );
-    let form = ask(&double, "a", "to=%2B1&from=A", 0).answer;
+    let form = ask(&double, "a", "to=%2B1&from=A", 0).response;
     assert_eq!(&**form.body(), br#"{"to": "+1"}"#);
 }
 

@@ -7,12 +7,12 @@ fn ledger() -> Ledger {
 }
 
 fn call(ledger: &Ledger, at: u64, id: &str, accepted: bool) {
-    ledger.arrived(Some(Arrival {
+    ledger.note_arrival(Some(Arrival {
         at: Mono::from_micros(at),
         units: 1,
         key: Some(id.into()),
     }));
-    ledger.read(Entry {
+    ledger.note_call(CallRecord {
         id: Some(id.into()),
         caller: Some(format!("caller of {id}").into()),
         accepted,
@@ -51,7 +51,7 @@ fn lost_repeated_and_unexpected_messages_are_named() {
 fn keys_and_units_are_judged_too() {
     let ledger = ledger();
     let arrive = |at: u64, units: u32, key: &str| {
-        ledger.arrived(Some(Arrival {
+        ledger.note_arrival(Some(Arrival {
             at: Mono::from_micros(at),
             units,
             key: Some(key.into()),
@@ -75,7 +75,7 @@ fn a_reading_thread_that_stood_still_makes_no_bunch_of_what_it_reads_late() {
     let ledger = ledger();
     let now = ledger.clock.now();
     let arrive = |ago: u64| {
-        ledger.arrived(Some(Arrival {
+        ledger.note_arrival(Some(Arrival {
             at: now - Duration::from_millis(ago),
             units: 1,
             key: None,
@@ -84,12 +84,12 @@ fn a_reading_thread_that_stood_still_makes_no_bunch_of_what_it_reads_late() {
     arrive(2_000);
     arrive(1_000);
     // A report is asked for in the middle of its first round.
-    ledger.round();
+    ledger.begin_round();
     assert_eq!((ledger.live().calls, ledger.live().over), (2, 0));
     arrive(1_500);
     arrive(500);
     for _ in 1..ROUNDS {
-        ledger.round();
+        ledger.begin_round();
     }
     assert_eq!(ledger.live().worst, 2, "now the earlier ones are judged");
     let report = ledger.report(&Expect::Nothing);
@@ -101,7 +101,7 @@ fn a_reset_forgets_everything() {
     let ledger = ledger();
     call(&ledger, 1, "a", true);
     ledger.reset();
-    assert_eq!(ledger.live(), Live::default());
+    assert_eq!(ledger.live(), LiveFigures::default());
     let report = ledger.report(&Expect::Nothing);
     assert_eq!((report.calls, report.used, report.lost), (0, None, None));
 }
@@ -110,8 +110,8 @@ fn a_reset_forgets_everything() {
 fn a_call_without_a_time_counts_and_is_in_no_window() {
     let ledger = ledger();
     call(&ledger, 1_000_000, "a", true);
-    ledger.arrived(None);
-    ledger.arrived(None);
+    ledger.note_arrival(None);
+    ledger.note_arrival(None);
     let report = ledger.report(&Expect::Nothing);
     assert_eq!((report.calls, report.undated), (3, 2));
     assert_eq!((report.worst, report.over), (1, 0));
