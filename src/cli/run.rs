@@ -319,7 +319,7 @@ async fn listen(
     match admin::bind(&settings.listen, &settings.hosts).await {
         Ok(None) => Ok(()),
         Ok(Some(admin)) => {
-            board.listens(admin.address());
+            board.set_admin_address(admin.address());
             info!(address = %admin.address(), "serving /metrics, /healthz, /readyz, and how the fleet is on /");
             let serving = admin.serve(metrics, health.clone(), board.clone(), stop.clone());
             tokio::spawn(health.lifelong("the admin listener", serving));

@@ -70,8 +70,11 @@ impl Page {
 
     fn title(&self, fleet: &Fleet) -> String {
         let count = fleet.replicas.len();
-        let ill = fleet.heard().filter(|r| !r.missing.is_empty()).count();
-        let silent = count - fleet.heard().count();
+        let ill = fleet
+            .reporting_replicas()
+            .filter(|r| !r.missing.is_empty())
+            .count();
+        let silent = count - fleet.reporting_replicas().count();
         let kinds = [(ill, "not ready"), (silent, "not heard of")];
         let bad = kinds.iter().filter(|(count, _)| *count > 0);
         let mut states: Vec<_> = bad.map(|(count, how)| format!("{count} {how}")).collect();
@@ -133,13 +136,16 @@ impl Page {
             "ROUTE             TAP      DONE/s    READY  WAITING PARKED   HELD  CALLS   DEAD",
             lines,
         );
-        let mut names: Vec<_> = fleet.heard().flat_map(|r| r.routes.keys()).collect();
+        let mut names: Vec<_> = fleet
+            .reporting_replicas()
+            .flat_map(|r| r.routes.keys())
+            .collect();
         names.sort();
         names.dedup();
         for name in names {
             let route = fleet.route(name);
             let tap = match (route.open, route.standby_for.is_empty()) {
-                _ if route.probing().is_some() => "probes",
+                _ if route.probing_reason().is_some() => "probes",
                 (true, true) => "open",
                 (true, false) => "standby",
                 (false, _) => "closed",
@@ -293,7 +299,7 @@ fn reasons(route: &RouteState) -> Vec<(&'static str, String)> {
     if !route.dying.is_empty() {
         why.push((RED, format!("sets messages aside: {}", route.dying)));
     }
-    if let Some(probing) = route.probing() {
+    if let Some(probing) = route.probing_reason() {
         why.push((YELLOW, probing));
     } else if !route.open {
         why.push((YELLOW, format!("closed: {}", route.why)));
@@ -303,12 +309,16 @@ fn reasons(route: &RouteState) -> Vec<(&'static str, String)> {
     } else if route.moving {
         why.push((YELLOW, MOVING.to_owned()));
     }
-    why.extend(route.late().map(|late| match route.taken.as_str() {
-        "" => (YELLOW, late),
-        taken => (YELLOW, format!("{late}; {taken}")),
-    }));
-    why.extend(route.thin().map(|thin| (YELLOW, thin)));
-    why.extend(route.lost().map(|lost| (RED, lost)));
+    why.extend(
+        route
+            .delay_warning()
+            .map(|late| match route.taken.as_str() {
+                "" => (YELLOW, late),
+                taken => (YELLOW, format!("{late}; {taken}")),
+            }),
+    );
+    why.extend(route.headroom_warning().map(|thin| (YELLOW, thin)));
+    why.extend(route.loss_warning().map(|lost| (RED, lost)));
     why
 }
 

@@ -109,7 +109,7 @@ pub async fn store(options: &RedisOptions) -> Result<Arc<dyn Store>, WireError> 
 /// When Redis does not answer.
 pub async fn replicas(store: &dyn Store) -> Result<Vec<Replica>, WireError> {
     let heard = store.hear().await.map_err(|e| WireError::new("redis", e))?;
-    Ok(Replica::all(&heard))
+    Ok(Replica::read_all(&heard))
 }
 
 /// The family of limits in the store that a limit belongs to.

@@ -27,7 +27,7 @@ use tokio::task::AbortHandle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use self::host::Hosts;
+use self::host::HostNames;
 use self::pages::router;
 use crate::Board;
 use sluiced_telemetry::Metrics;
@@ -64,7 +64,7 @@ pub enum AdminError {
 pub struct Admin {
     listener: TcpListener,
     address: SocketAddr,
-    hosts: Hosts,
+    hosts: HostNames,
 }
 
 /// Binds `admin.listen`: `host:port`; port 0 takes a free one; empty means none. It answers to addresses, names of
@@ -83,7 +83,7 @@ pub async fn bind(listen: &str, hosts: &[String]) -> Result<Option<Admin>, Admin
     };
     let listener = TcpListener::bind(listen).await.map_err(failed)?;
     let address = listener.local_addr().map_err(failed)?;
-    let hosts = Hosts::new(listen, hosts);
+    let hosts = HostNames::new(listen, hosts);
     Ok(Some(Admin {
         listener,
         address,

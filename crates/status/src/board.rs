@@ -26,10 +26,10 @@ const FRESH: Duration = Duration::from_millis(500);
 /// The states of this replica and the others. Copies share them.
 #[derive(Clone)]
 pub struct Board {
-    inner: Arc<Inner>,
+    inner: Arc<SharedBoard>,
 }
 
-struct Inner {
+struct SharedBoard {
     name: String,
     admin: OnceLock<SocketAddr>,
     metrics: Metrics,
@@ -37,18 +37,18 @@ struct Inner {
     sampler: Mutex<Sampler>,
     stores: OnceLock<(Arc<dyn StatusStore>, Arc<dyn Limits>)>,
     routes: Routes,
-    read: Turn<Option<(Instant, Known)>>,
+    read: Turn<Option<(Instant, StoreAnswers)>>,
 }
 
 /// The answers of the stores. `None`: they do not answer.
-type Known = Option<(FleetReports, Vec<Value>)>;
+type StoreAnswers = Option<(FleetReports, Vec<Value>)>;
 
 impl Board {
     /// For the replica called `name`.
     #[must_use]
     pub fn new(name: String, routes: Routes, metrics: Metrics, health: Health) -> Self {
         Self {
-            inner: Arc::new(Inner {
+            inner: Arc::new(SharedBoard {
                 sampler: Mutex::new(Sampler::new(name.clone(), unix_time())),
                 name,
                 admin: OnceLock::new(),
@@ -70,7 +70,7 @@ impl Board {
     ) {
         // Set once: there is one such task.
         self.inner.stores.set((Arc::clone(&store), limits)).ok();
-        let mut last = Last {
+        let mut last = LastReport {
             at: Instant::now(),
             state: None,
             used: BTreeMap::new(),
@@ -89,7 +89,7 @@ impl Board {
     }
 
     /// The listener is at `address`.
-    pub fn listens(&self, address: SocketAddr) {
+    pub fn set_admin_address(&self, address: SocketAddr) {
         // Set once: there is one listener.
         self.inner.admin.set(address).ok();
     }
@@ -105,11 +105,11 @@ impl Board {
 
     /// All that is known.
     pub async fn fleet(&self) -> Fleet {
-        let known = self.known().await;
+        let known = self.store_answers().await;
         let complete = known.is_some();
         let (heard, limits) = known.unwrap_or_default();
         let name = &self.inner.name;
-        let mut replicas = Replica::all(&heard);
+        let mut replicas = Replica::read_all(&heard);
         replicas.retain(|other| other.name != *name);
         replicas.push(self.sample());
         replicas.sort_by(|a, b| a.name.cmp(&b.name));
@@ -129,7 +129,7 @@ impl Board {
         fleet
     }
 
-    async fn known(&self) -> Known {
+    async fn store_answers(&self) -> StoreAnswers {
         let (store, limits) = self.inner.stores.get()?;
         let mut read = self.inner.read.lock().await;
         if let Some((at, known)) = &*read
@@ -150,14 +150,14 @@ impl Board {
 }
 
 /// What this replica reported last.
-struct Last {
+struct LastReport {
     at: Instant,
     state: Option<Replica>,
     /// The units of each limit that it had used by then.
     used: BTreeMap<String, u64>,
 }
 
-impl Last {
+impl LastReport {
     async fn report(&mut self, store: &dyn StatusStore, now: &Replica, text: &str) {
         let totals = now
             .limits

@@ -58,7 +58,7 @@ impl Fleet {
             let seconds = (backlog > 0).then(|| (backlog + held) as f64 / rate)?;
             let is_long = seconds.is_finite() && seconds >= MOMENT;
             let left = is_long.then(|| Duration::try_from_secs_f64(seconds).ok())?;
-            Some((name.clone(), gone(&self.now, left?)?))
+            Some((name.clone(), gone_at(&self.now, left?)?))
         });
         self.gone = gone.collect();
     }
@@ -68,9 +68,9 @@ impl Fleet {
     pub(super) fn say_what_takes(&mut self, routes: &Routes) {
         let sums: BTreeMap<&String, RouteState> =
             routes.keys().map(|name| (name, self.route(name))).collect();
-        let late = routes
-            .iter()
-            .filter(|(name, _)| sums[name].late().is_some() && sums[name].waits_for_the_rate());
+        let late = routes.iter().filter(|(name, _)| {
+            sums[name].delay_warning().is_some() && sums[name].waits_for_the_rate()
+        });
         let taken: BTreeMap<String, String> = late
             .filter_map(|(name, own)| {
                 let mut limits = own.limits.iter();
@@ -142,15 +142,15 @@ fn most_of(
 
 /// `at` the time of day after `left`, with its date if that differs; below a minute `in` so many seconds,
 /// because the time of day would be the current one.
-pub(super) fn gone(now: &str, left: Duration) -> Option<String> {
+pub(super) fn gone_at(now: &str, left: Duration) -> Option<String> {
     if left < MINUTE {
         return Some(format!("in {}s", left.as_secs()));
     }
-    let now: Timestamp = now.parse().ok()?;
-    let then = now.checked_add(left).ok()?.to_string();
-    let (day, time) = then.split_once('T')?;
-    let time = format!("{} UTC", time.get(..5)?);
-    Some(match now.to_string().starts_with(day) {
+    let today: Timestamp = now.parse().ok()?;
+    let then = today.checked_add(left).ok()?.to_string();
+    let (day, time_of_day) = then.split_once('T')?;
+    let time = format!("{} UTC", time_of_day.get(..5)?);
+    Some(match today.to_string().starts_with(day) {
         true => format!("at {time}"),
         false => format!("at {day} {time}"),
     })

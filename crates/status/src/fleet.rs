@@ -45,7 +45,7 @@ pub type Routes = BTreeMap<String, RouteFacts>;
 
 impl Fleet {
     /// The replicas that report.
-    pub fn heard(&self) -> impl Iterator<Item = &Replica> {
+    pub fn reporting_replicas(&self) -> impl Iterator<Item = &Replica> {
         self.replicas.iter().filter(|replica| replica.silent == 0)
     }
 
@@ -85,7 +85,9 @@ impl Fleet {
     /// The units per second of a paced limit, and those used in the last seconds.
     #[must_use]
     pub fn rates(&self, limit: &str) -> (f64, f64) {
-        let uses = self.heard().filter_map(|r| r.limits.get(limit));
+        let uses = self
+            .reporting_replicas()
+            .filter_map(|r| r.limits.get(limit));
         uses.fold((0.0, 0.0), |(allowed, used), each| {
             (each.per_second.max(allowed), used + each.used)
         })
@@ -95,7 +97,9 @@ impl Fleet {
     /// according to their answers. `None`: the limit has no `actual`, or no call has ended.
     #[must_use]
     pub fn actual(&self, limit: &str) -> Option<(u64, u64)> {
-        let uses = self.heard().filter_map(|r| r.limits.get(limit));
+        let uses = self
+            .reporting_replicas()
+            .filter_map(|r| r.limits.get(limit));
         let sum = uses.fold((0_u64, 0_u64), |(taken, used), each| {
             (
                 taken.saturating_add(each.total),
@@ -109,7 +113,7 @@ impl Fleet {
     /// replica knows.
     #[must_use]
     pub fn waits(&self, limit: &str) -> Option<&LimitWait> {
-        let all = self.heard().flat_map(|replica| &replica.waits);
+        let all = self.reporting_replicas().flat_map(|replica| &replica.waits);
         // Pauses, freezes and losses are in the policy of the limit (`Fleet::limits`).
         let shown = [WaitsFor::Debt, WaitsFor::Quota].map(WaitsFor::label);
         all.filter(|wait| wait.limit == limit && shown.contains(&&*wait.what))
@@ -119,7 +123,9 @@ impl Fleet {
     /// What is left of the downstream's quota for a limit: the least that a replica knows.
     #[must_use]
     pub fn left(&self, limit: &str) -> Option<f64> {
-        let uses = self.heard().filter_map(|r| r.limits.get(limit)?.left);
+        let uses = self
+            .reporting_replicas()
+            .filter_map(|r| r.limits.get(limit)?.left);
         uses.reduce(f64::min)
     }
 
@@ -127,7 +133,7 @@ impl Fleet {
     #[must_use]
     pub fn route(&self, name: &str) -> RouteState {
         let mut sum = RouteState::default();
-        for route in self.heard().filter_map(|r| r.routes.get(name)) {
+        for route in self.reporting_replicas().filter_map(|r| r.routes.get(name)) {
             sum.add_replica(route);
         }
         if sum.open && !sum.moving {

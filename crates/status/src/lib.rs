@@ -38,7 +38,7 @@ pub use self::explained::time_left;
 pub use self::fleet::{Fleet, RouteFacts, Routes};
 pub use self::history::Curve;
 pub use self::state::{
-    CLOSED_HOURS, LimitWait, MOVING, Missing, PROBES_ONLY, Replica, RouteState, Use,
+    CLOSED_HOURS, LimitUse, LimitWait, MOVING, Missing, PROBES_ONLY, Replica, RouteState,
 };
 pub use sluiced_ports::store::BARS;
 

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::history::{Curve, History};
-use super::{CLOSED_HOURS, LimitWait, Missing, PROBES_ONLY, Replica, RouteState, Use};
+use super::{CLOSED_HOURS, LimitUse, LimitWait, Missing, PROBES_ONLY, Replica, RouteState};
 use sluiced_telemetry::health::{DOWNSTREAM, Health, MESSAGES, PROGRESS};
 use sluiced_telemetry::{ReadValue, Reading, recent};
 
@@ -149,7 +149,7 @@ struct Details<'a> {
     /// Seconds and calls, by route.
     delays: BTreeMap<String, (f64, f64)>,
     /// By route and limit.
-    quotas: BTreeMap<(&'a str, &'a str), Quota>,
+    quotas: BTreeMap<(&'a str, &'a str), ReportedQuota>,
 }
 
 /// Enters the readings of all metrics. `now` is the Unix time.
@@ -168,8 +168,8 @@ fn enter<'a>(replica: &mut Replica, metrics: &'a [Reading], now: Duration) -> De
                 {
                     details.delays.insert(route.to_owned(), (sum, count as f64));
                 }
-                let route = replica.routes.entry(route.to_owned()).or_default();
-                of_route(route, reasons, reading);
+                let state = replica.routes.entry(route.to_owned()).or_default();
+                of_route(state, reasons, reading);
             }
             (None, Some(limit)) => of_limit(&mut replica.limits, limit, reading),
             (None, None) if reading.name() == "sluiced_start_time_seconds" => {
@@ -184,13 +184,13 @@ fn enter<'a>(replica: &mut Replica, metrics: &'a [Reading], now: Duration) -> De
 
 /// The quota that the downstream of a route reported for a limit.
 #[derive(Debug, Default)]
-struct Quota {
+struct ReportedQuota {
     left: Option<f64>,
     /// Unix time; zero: not reported.
     reset: f64,
 }
 
-impl Quota {
+impl ReportedQuota {
     /// What is left, unless the quota has begun again since.
     fn at(&self, now: Duration) -> Option<f64> {
         let is_over = self.reset > 0.0 && now.as_secs_f64() >= self.reset;
@@ -222,12 +222,12 @@ fn say_why(replica: &mut Replica, reasons: &BTreeMap<String, Reasons>) {
         let lacks = |part: &Missing| part.name == "rabbitmq" || part.name == queue;
         route.open &= !replica.missing.iter().any(lacks);
         if !route.open {
-            let reasons = reasons.get(name).unwrap_or(&none);
+            let own = reasons.get(name).unwrap_or(&none);
             // Why the downstream is away is said beside the probes.
             let is_said = |part: &Missing| route.away && part.name.starts_with(DOWNSTREAM);
             let mut missing = replica.missing.iter();
             let unsaid = missing.find(|part| concerns(part, name) && !is_said(part));
-            route.why = reasons.why(unsaid, name, route.away);
+            route.why = own.why(unsaid, name, route.away);
         }
     }
 }
@@ -267,7 +267,7 @@ impl Reasons {
     }
 }
 
-fn of_quota(quota: &mut Quota, reading: &Reading) {
+fn of_quota(quota: &mut ReportedQuota, reading: &Reading) {
     match reading.name() {
         "sluiced_quota_remaining" => quota.left = Some(reading.number()),
         "sluiced_quota_reset_time_seconds" => quota.reset = reading.number(),
@@ -313,7 +313,7 @@ fn of_route(route: &mut RouteState, reasons: &mut Reasons, reading: &Reading) {
     }
 }
 
-fn of_limit(limits: &mut BTreeMap<String, Use>, limit: &str, reading: &Reading) {
+fn of_limit(limits: &mut BTreeMap<String, LimitUse>, limit: &str, reading: &Reading) {
     // Other metrics of a limit make no entry.
     let entry = limits.entry(limit.to_owned());
     let total = reading.number().max(0.0) as u64;

@@ -39,7 +39,7 @@ pub struct Replica {
     /// What its limits wait for, although it is ready.
     pub waits: Vec<LimitWait>,
     pub routes: BTreeMap<String, RouteState>,
-    pub limits: BTreeMap<String, Use>,
+    pub limits: BTreeMap<String, LimitUse>,
     /// The last warnings, and what operators changed.
     pub events: Vec<RecentLine>,
 }
@@ -123,7 +123,7 @@ pub struct RouteState {
 /// The use of a limit by one replica.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Use {
+pub struct LimitUse {
     /// Of a paced limit: the current rate, in units per second.
     pub per_second: f64,
     /// Units a second that were used in the last seconds.
@@ -139,8 +139,8 @@ pub struct Use {
 impl Replica {
     /// The replicas that reported. The report of a later version may be unreadable here.
     #[must_use]
-    pub fn all(heard: &FleetReports) -> Vec<Self> {
-        let replicas = heard.replicas.iter().filter_map(|(ago, text)| {
+    pub fn read_all(reports: &FleetReports) -> Vec<Self> {
+        let replicas = reports.replicas.iter().filter_map(|(ago, text)| {
             let replica: Self = serde_json::from_str(text).ok()?;
             let silent = if *ago < SILENT { 0 } else { ago.as_secs() };
             Some(Self { silent, ..replica })
@@ -200,7 +200,7 @@ impl LimitWait {
 impl RouteState {
     /// The warning if messages are gone with a queue of sluiced.
     #[must_use]
-    pub fn lost(&self) -> Option<String> {
+    pub fn loss_warning(&self) -> Option<String> {
         let vanished = self.vanished.iter();
         let counts: Vec<_> = vanished
             .map(|(part, count)| format!("{count} {part}"))
@@ -213,7 +213,7 @@ impl RouteState {
 
     /// The warning if the limits allow too little for the way.
     #[must_use]
-    pub fn thin(&self) -> Option<String> {
+    pub fn headroom_warning(&self) -> Option<String> {
         let ms = |seconds| millis(Duration::try_from_secs_f64(seconds).unwrap_or_default());
         (self.way_spread > self.way_kept).then(|| {
             format!(
@@ -226,7 +226,7 @@ impl RouteState {
 
     /// The warning if the oldest message waits for too long.
     #[must_use]
-    pub fn late(&self) -> Option<String> {
+    pub fn delay_warning(&self) -> Option<String> {
         (self.max_delay > 0.0 && self.oldest > self.max_delay).then(|| {
             format!(
                 "the oldest message waits for {:.0} s, longer than max_delay ({:.0} s)",
@@ -234,13 +234,11 @@ impl RouteState {
             )
         })
     }
-}
 
-impl RouteState {
     /// Whether only single probes are sent, and nothing else keeps it from consuming; with the answer to the last call
     /// that failed. Its tap opens for each probe.
     #[must_use]
-    pub fn probing(&self) -> Option<String> {
+    pub fn probing_reason(&self) -> Option<String> {
         let probes = self.away && (self.open || self.why == PROBES_ONLY);
         probes.then(|| match self.away_why.as_str() {
             "" => PROBES_ONLY.to_owned(),

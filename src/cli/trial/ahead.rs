@@ -30,7 +30,7 @@ impl Ahead {
         let route = fleet.route(name);
         let mut ahead = Self {
             replicas: fleet
-                .heard()
+                .reporting_replicas()
                 .filter(|r| r.routes.contains_key(name))
                 .count(),
             stands: None,
@@ -170,12 +170,12 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
-    use sluiced_status::Use;
+    use sluiced_status::LimitUse;
 
     fn replica(route: RouteState) -> Replica {
-        let rate = Use {
+        let rate = LimitUse {
             per_second: 10.0,
-            ..Use::default()
+            ..LimitUse::default()
         };
         Replica {
             routes: BTreeMap::from([("sms".to_owned(), route)]),

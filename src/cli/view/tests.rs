@@ -3,16 +3,16 @@ use std::collections::BTreeMap;
 use serde_json::json;
 
 use super::*;
-use sluiced_status::{Curve, Missing, Use};
+use sluiced_status::{Curve, LimitUse, Missing};
 use sluiced_telemetry::RecentLine;
 
 fn fleet() -> Fleet {
-    let used = Use {
+    let used = LimitUse {
         per_second: 400.0,
         used: 268.0,
         total: 9_000,
         actual: 8_500,
-        ..Use::default()
+        ..LimitUse::default()
     };
     let mut bars = vec![0.0; BARS - 5];
     bars.extend([200.0, 400.0, 400.0, 400.0, 4.0]);

@@ -173,10 +173,13 @@ async fn every_replica_knows_how_all_of_them_are() {
 
     // A replica that is killed cannot: it is shown as one that no longer reports.
     let one = Daemon::start(&config);
-    until(&mut other, "two again", |fleet| fleet.heard().count() == 2).await;
+    until(&mut other, "two again", |fleet| {
+        fleet.reporting_replicas().count() == 2
+    })
+    .await;
     one.kill(DECLARED).await;
     let silent = until(&mut other, "one is silent", |fleet| {
-        fleet.heard().count() == 1
+        fleet.reporting_replicas().count() == 1
     })
     .await;
     assert_eq!(silent.replicas.len(), 2);

@@ -53,7 +53,9 @@ async fn one_is_refused(day: &mut Day, status: u16, marketing: usize) {
     };
     day.says(&[0, 1], "the others go on", others).await;
     day.status("one replica is named", |fleet| {
-        let missing = fleet.heard().filter(|replica| !replica.missing.is_empty());
+        let missing = fleet
+            .reporting_replicas()
+            .filter(|replica| !replica.missing.is_empty());
         missing.count() == 1
     })
     .await;

@@ -21,9 +21,9 @@ const REFUSED: &str = "this name is not answered, because any web page could hav
 
 /// The names that are answered, in lower case.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Hosts(Arc<[Box<str>]>);
+pub(super) struct HostNames(Arc<[Box<str>]>);
 
-impl Hosts {
+impl HostNames {
     /// The host of `listen` (`host:port`), and the names of `admin.hosts`.
     pub(super) fn new(listen: &str, more: &[String]) -> Self {
         let own = listen.rsplit_once(':').map(|(host, _)| host);
@@ -61,7 +61,7 @@ fn plain(name: &str) -> String {
 
 /// Answers only requests to a known name.
 pub(super) async fn only_known(
-    State(hosts): State<Hosts>,
+    State(hosts): State<HostNames>,
     request: Request,
     next: Next,
 ) -> Response {
@@ -78,7 +78,7 @@ mod tests {
 
     #[test]
     fn addresses_loopback_and_written_names_are_answered_and_no_others() {
-        let hosts = Hosts::new("admin.internal:9464", &["Sluiced.example.com.".to_owned()]);
+        let hosts = HostNames::new("admin.internal:9464", &["Sluiced.example.com.".to_owned()]);
         for known in [
             "127.0.0.1",
             "10.1.2.3",
@@ -108,7 +108,7 @@ mod tests {
 
     #[test]
     fn every_name_in_a_request_counts() {
-        let hosts = Hosts::new("127.0.0.1:9464", &[]);
+        let hosts = HostNames::new("127.0.0.1:9464", &[]);
         let request = |uri: &str, names: &[&str]| {
             let mut request = http::Request::get(uri);
             for name in names {

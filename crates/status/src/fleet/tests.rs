@@ -3,16 +3,16 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::*;
-use crate::explained::{NO_TURN, gone};
-use crate::{CLOSED_HOURS, Use};
+use crate::explained::{NO_TURN, gone_at};
+use crate::{CLOSED_HOURS, LimitUse};
 
 #[test]
 fn what_replicas_use_adds_up_but_for_those_that_are_silent() {
     let using = |used, silent| {
-        let used = Use {
+        let used = LimitUse {
             used,
             per_second: 10.0,
-            ..Use::default()
+            ..LimitUse::default()
         };
         let route = RouteState {
             held: 7,
@@ -55,10 +55,10 @@ fn a_way_that_varies_by_more_than_is_kept_is_that_of_the_replica_that_has_it_wor
         replicas: vec![of(0.000_5, 0.001_25), of(0.0, 0.001_25)],
         ..Fleet::default()
     };
-    assert_eq!(fleet.route("sms").thin(), None);
+    assert_eq!(fleet.route("sms").headroom_warning(), None);
     fleet.replicas.insert(1, of(0.02, 0.001_25));
     let said = "the way to the downstream varies by 20 ms, and the headroom keeps 1.3 ms for that";
-    assert_eq!(fleet.route("sms").thin().as_deref(), Some(said));
+    assert_eq!(fleet.route("sms").headroom_warning().as_deref(), Some(said));
 }
 
 #[test]
@@ -229,7 +229,7 @@ fn a_limit_that_blocks_is_why_its_route_stands_still_with_the_time_that_is_left(
 
 #[test]
 fn a_backlog_is_gone_at_a_time_of_day() {
-    let gone = |left| gone("2026-01-01T23:04:00Z", Duration::from_secs(left));
+    let gone = |left| gone_at("2026-01-01T23:04:00Z", Duration::from_secs(left));
     assert_eq!(gone(40).as_deref(), Some("in 40s"));
     assert_eq!(gone(60).as_deref(), Some("at 23:05 UTC"));
     assert_eq!(gone(120).as_deref(), Some("at 23:06 UTC"));

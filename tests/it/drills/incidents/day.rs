@@ -238,9 +238,9 @@ impl Day {
         }
         self.status("all is well", |fleet| {
             let idle = |why: &str| why.is_empty() || why.starts_with("its limits let nothing");
-            fleet.heard().count() == 3
+            fleet.reporting_replicas().count() == 3
                 && fleet
-                    .heard()
+                    .reporting_replicas()
                     .all(|replica| replica.missing.is_empty() && replica.waits.is_empty())
                 && fleet.limits.iter().all(|limit| limit["state"] == "open")
                 && ROUTES.iter().all(|name| {
