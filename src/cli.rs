@@ -5,7 +5,7 @@
 //! and the compiler would build all of them again in the crate that names the writers.
 //!
 //! Problem: `sluiced man | head -1` closes the pipe after one line. That is no failure of the command, and a
-//! replay or a demo under way must not stop in the middle because of it. So `Output` drops the rest, the
+//! replay or a demo under way must not stop in the middle because of it. So `PipedOutput` drops the rest, the
 //! command goes on to its end, and its exit code shows its result. Other failures, such as a full disk, stay
 //! failures.
 
@@ -128,7 +128,7 @@ pub fn main() -> ExitCode {
 /// Runs the command called `name`.
 async fn dispatch(name: &str, command: Command) -> Result<ExitCode, Box<dyn std::error::Error>> {
     let (stdout, stderr) = (io::stdout(), io::stderr());
-    let (mut out, mut err) = (Output(&stdout), Output(&stderr));
+    let (mut out, mut err) = (PipedOutput(&stdout), PipedOutput(&stderr));
     let (colour, faults) = (logs::colours(&stdout), logs::colours(&stderr));
     let asks = stderr.is_terminal() && io::stdin().is_terminal();
     let env = std::env::vars();
@@ -182,9 +182,9 @@ fn failed(error: &dyn std::error::Error) -> ExitCode {
 
 /// Stdout or stderr: writes to `W` for as long as it is read.
 #[derive(Debug)]
-struct Output<W>(W);
+struct PipedOutput<W>(W);
 
-impl<W: Write> Write for Output<W> {
+impl<W: Write> Write for PipedOutput<W> {
     fn write(&mut self, text: &[u8]) -> io::Result<usize> {
         match self.0.write(text) {
             Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(text.len()),
@@ -218,10 +218,10 @@ mod tests {
 
     #[test]
     fn a_reader_that_has_seen_enough_is_no_failure() {
-        let mut closed = Output(Failing(ErrorKind::BrokenPipe));
+        let mut closed = PipedOutput(Failing(ErrorKind::BrokenPipe));
         closed.write_all(b"text").expect("dropped");
         closed.flush().expect("dropped");
-        let mut full = Output(Failing(ErrorKind::StorageFull));
+        let mut full = PipedOutput(Failing(ErrorKind::StorageFull));
         assert!(full.write_all(b"text").is_err());
         assert!(full.flush().is_err());
     }

@@ -34,16 +34,16 @@ use tokio::sync::mpsc;
 
 pub use self::metrics::{all_metrics, install_metrics};
 pub use self::misfits::misfits;
-pub use self::planned::{Planned, PlannedLimit};
+pub use self::planned::{PlannedLimit, PlannedRoute};
 pub use self::probes::{Probe, probes};
-pub use self::queues::{Settled, rabbit_at, rabbit_of, start_over};
+pub use self::queues::{SettledCounts, rabbit_at, rabbit_of, start_over};
 pub use self::standing::{StoredLimit, closed_why, kind, lost};
 pub use self::stores::{Policies, replica};
 pub use self::stores::{family, keyed_limit, redis_at, redis_of, replicas, store};
 
-pub use self::trials::{Foreseen, Given, Rendered, Trial, Unforeseen};
+pub use self::trials::{Forecast, ForecastError, RenderedMessage, TestAnswer, Trial};
 
-use self::downstreams::Uses;
+use self::downstreams::DownstreamUses;
 use self::pacers::Pacers;
 use self::queues::{CountedEvents, Queues};
 use self::stores::InspectedLimits;
@@ -82,11 +82,11 @@ impl WireError {
 
 /// The running daemon, without its listeners and signals.
 #[derive(Debug)]
-pub struct Running {
+pub struct RunningDaemon {
     pub pipeline: Pipeline,
     /// Whether the names of its limits and routes are those of its fleet.
     pub owned: Owned,
-    pub settled: Arc<Settled>,
+    pub settled: Arc<SettledCounts>,
     /// Where a reload declares the new policies of the files.
     pub policies: Arc<Policies>,
     /// Where replicas report their states.
@@ -98,7 +98,7 @@ pub struct Running {
 }
 
 /// What routes are made of.
-struct Routes<'a> {
+struct RouteParts<'a> {
     settings: &'a Settings,
     secrets: &'a Secrets,
     health: &'a Health,
@@ -107,7 +107,7 @@ struct Routes<'a> {
     traces: Option<&'a Traces>,
 }
 
-impl<'a> Routes<'a> {
+impl<'a> RouteParts<'a> {
     /// The pacers of all limits, with the routes and the callers that name them.
     fn pacers(
         &self,
@@ -148,7 +148,7 @@ impl<'a> Routes<'a> {
                 route,
                 settings.uses_answers(route),
                 self.secrets,
-                Uses { traces, arrivals },
+                DownstreamUses { traces, arrivals },
             )?
             .into(),
             figures: pacers::route_figures(settings, name, route)?,
@@ -209,7 +209,7 @@ pub fn start(
     secrets: &Secrets,
     clock: Clock,
     health: &Health,
-) -> Result<Running, WireError> {
+) -> Result<RunningDaemon, WireError> {
     let store = stores::shared_store(settings, secrets, clock, health)?;
     let limits = Arc::new(InspectedLimits {
         store: Arc::clone(&store),
@@ -227,7 +227,7 @@ pub fn start(
     }
     let traces = Traces::from_environment(&replica(settings), Handle::current())
         .map_err(|e| WireError::new("traces", e))?;
-    let routes = Routes {
+    let routes = RouteParts {
         settings,
         secrets,
         health,
@@ -240,7 +240,7 @@ pub fn start(
         store: Arc::clone(&store),
         replica: replica(settings),
     };
-    Ok(Running {
+    Ok(RunningDaemon {
         pipeline: pipeline(pacers, pauses, &owned, clock, health)?,
         owned,
         settled: Arc::clone(&events.settled),

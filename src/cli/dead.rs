@@ -38,16 +38,16 @@ const SUFFIX: &str = ".dead";
 #[derive(Args, Clone, Debug)]
 pub struct DeadArgs {
     #[command(subcommand)]
-    pub command: Command,
+    pub command: DeadCommand,
 }
 
 /// What to do.
 #[derive(Subcommand, Clone, Debug)]
-pub enum Command {
+pub enum DeadCommand {
     /// How many there are, by route, reason and status, and the oldest of them
-    List(list::ListArgs),
+    List(list::ListLettersArgs),
     /// Everything about one letter; its body only with --body
-    Show(show::ShowArgs),
+    Show(show::ShowLetterArgs),
     /// Send letters to their work queue again, where they start afresh
     Replay(replay::ReplayArgs),
     /// Remove letters for good
@@ -56,7 +56,7 @@ pub enum Command {
 
 /// Where the letters are.
 #[derive(Args, Clone, Debug)]
-pub struct Location {
+pub struct LettersLocation {
     /// A configuration file, as for `sluiced run`; may repeat
     #[arg(
         long,
@@ -117,15 +117,15 @@ pub(super) async fn run(
     console: &mut Console<'_, impl Write + Send, impl Write + Send>,
 ) -> Result<Exit, Refusal> {
     match &args.command {
-        Command::List(args) => list::run(args, console).await?,
-        Command::Show(args) => show::run(args, console.out).await?,
-        Command::Replay(args) => replay::run(args, console).await?,
-        Command::Drop(args) => drop::run(args, console).await?,
+        DeadCommand::List(args) => list::run(args, console).await?,
+        DeadCommand::Show(args) => show::run(args, console.out).await?,
+        DeadCommand::Replay(args) => replay::run(args, console).await?,
+        DeadCommand::Drop(args) => drop::run(args, console).await?,
     }
     Ok(Exit::Done)
 }
 
-impl Location {
+impl LettersLocation {
     fn dead_queues(&self) -> Result<DeadQueues, Refusal> {
         only_one_of("--rabbitmq", self.rabbitmq.is_some(), &self.config)?;
         if let Some(queue) = &self.queue {

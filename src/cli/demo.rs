@@ -23,7 +23,7 @@ use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
 use self::config::{LIMIT, ROUTE, Scratch, Servers};
-use self::progress::{Goal, Inside, Screen};
+use self::progress::{Goal, PipelineFigures, Screen};
 use self::report::Proof;
 use crate::cli::exit::{Exit, Refusal, StopSignals};
 use crate::cli::run;
@@ -121,7 +121,7 @@ async fn prove_embedded(args: &DemoArgs, screen: &mut Screen<'_>) -> Result<Proo
         args.messages, args.rate
     ))?;
     let metrics = wire::install_metrics();
-    let inside = || Some(Inside::read(&metrics.render(true), ROUTE, LIMIT));
+    let inside = || Some(PipelineFigures::read(&metrics.render(true), ROUTE, LIMIT));
     let stop = CancellationToken::new();
     let work = async {
         let running = run_pipeline(&file, stop.clone());
@@ -166,7 +166,7 @@ fn configure(
 
 /// Ends when nothing has happened for too long.
 async fn stalled(args: &DemoArgs, provider: &Provider) -> Refusal {
-    let mut watch = Watch::new(args, provider);
+    let mut watch = StallWatch::new(args, provider);
     loop {
         if let Err(stalled) = watch.wait().await {
             return Refusal::Failed(stalled);
@@ -175,14 +175,14 @@ async fn stalled(args: &DemoArgs, provider: &Provider) -> Refusal {
 }
 
 /// Sees whether anything still happens.
-struct Watch<'a> {
+struct StallWatch<'a> {
     args: &'a DemoArgs,
     provider: &'a Provider,
     calls: u64,
     quiet: Duration,
 }
 
-impl<'a> Watch<'a> {
+impl<'a> StallWatch<'a> {
     const fn new(args: &'a DemoArgs, provider: &'a Provider) -> Self {
         Self {
             args,
@@ -234,8 +234,8 @@ impl DemoArgs {
         Provider::start(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), behaviour)
     }
 
-    fn common(&self, provider: &Provider, queue: &str) -> config::Common {
-        config::Common {
+    fn common(&self, provider: &Provider, queue: &str) -> config::CommonSettings {
+        config::CommonSettings {
             rate: self.rate,
             headroom: self.headroom,
             latency: self.latency,

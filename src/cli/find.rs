@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 
 use super::dead::{self, FoundLetters};
 use super::exit::{Exit, Refusal, loaded};
-use super::limits::Location;
+use super::limits::LimitsLocation;
 use super::limits::key::{self, KeyState};
 use super::shell;
 use sluiced_ports::downstream::Facts;
@@ -215,7 +215,7 @@ async fn look_up(args: &FindArgs, keys: Vec<AskedKey>) -> Result<Vec<FoundKey>, 
     if keys.is_empty() {
         return Ok(Vec::new());
     }
-    let opened = Location::of(args.config.clone()).open().await?;
+    let opened = LimitsLocation::of(args.config.clone()).open().await?;
     let mut found = Vec::new();
     for AskedKey { limit, queue, text } in keys {
         let policy = opened.policy(&limit).await?.inspect().await?;

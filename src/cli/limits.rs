@@ -18,7 +18,7 @@ use clap::{Args, Subcommand};
 use secrecy::SecretString;
 use serde_json::json;
 
-use self::key::Waited;
+use self::key::WaitReasons;
 use super::exit::{Exit, Refusal, loaded, named, only_one_of};
 use super::shell;
 use super::text::counted;
@@ -36,22 +36,22 @@ use sluiced_status::Replica;
 #[derive(Args, Clone, Debug)]
 pub struct LimitsArgs {
     #[command(subcommand)]
-    pub command: Command,
+    pub command: LimitsCommand,
 }
 
 /// What to do.
 #[derive(Subcommand, Clone, Debug)]
-pub enum Command {
+pub enum LimitsCommand {
     /// All limits of a configuration: their current values, set by which file or operator, which replicas differ
-    List(show::ListArgs),
+    List(show::ListLimitsArgs),
     /// Everything about one limit, or the state of one of its keys
-    Show(show::ShowArgs),
+    Show(show::ShowLimitArgs),
     /// Set new values of a limit, such as rate=300/1s
     Set(set::SetArgs),
     /// Let the values of this configuration's file count at once, although most replicas have another file
     Adopt(NameArgs),
     /// Let nothing pass until resumed, or for a while
-    Pause(pause::PauseArgs),
+    Pause(pause::PauseLimitArgs),
     /// End a pause, or a freeze that a downstream asked for
     Resume(NameArgs),
     /// Open a keyed limit at once that waits because Redis lost its state, or forgive what one of its keys owes
@@ -67,7 +67,7 @@ pub struct OpenArgs {
     /// The key whose debt is forgiven, if the limit has keys: the text that its template makes of a message
     key: Option<String>,
     #[command(flatten)]
-    location: Location,
+    location: LimitsLocation,
 }
 
 /// The arguments of `sluiced limits resume` and `sluiced limits adopt`.
@@ -77,12 +77,12 @@ pub struct NameArgs {
     #[arg(add = shell::limits())]
     name: String,
     #[command(flatten)]
-    location: Location,
+    location: LimitsLocation,
 }
 
 /// Where the limits are.
 #[derive(Args, Clone, Debug)]
-pub struct Location {
+pub struct LimitsLocation {
     /// A configuration file, as for `sluiced run`; may repeat
     #[arg(
         long,
@@ -112,7 +112,7 @@ pub(super) struct OpenLimits {
     pub(super) store: Arc<dyn Store>,
     /// `None`: only the store is known.
     loaded: Option<Loaded>,
-    location: Location,
+    location: LimitsLocation,
 }
 
 /// Runs a command, and writes what it finds to `out`. An operator is asked on `prompt`, if there is one.
@@ -122,18 +122,18 @@ pub(super) async fn run(
     prompt: Option<&mut (dyn Write + Send)>,
 ) -> Result<Exit, Refusal> {
     match &args.command {
-        Command::List(args) => show::list(args, out).await?,
-        Command::Show(args) => show::show(args, out).await?,
-        Command::Set(args) => set::run(args, out, prompt).await?,
-        Command::Adopt(args) => adopt::run(args, out).await?,
-        Command::Pause(args) => pause::pause(args, out).await?,
-        Command::Resume(args) => pause::resume(args, out).await?,
-        Command::Open(args) => open(args, out).await?,
+        LimitsCommand::List(args) => show::list(args, out).await?,
+        LimitsCommand::Show(args) => show::show(args, out).await?,
+        LimitsCommand::Set(args) => set::run(args, out, prompt).await?,
+        LimitsCommand::Adopt(args) => adopt::run(args, out).await?,
+        LimitsCommand::Pause(args) => pause::pause(args, out).await?,
+        LimitsCommand::Resume(args) => pause::resume(args, out).await?,
+        LimitsCommand::Open(args) => open(args, out).await?,
     }
     Ok(Exit::Done)
 }
 
-impl Location {
+impl LimitsLocation {
     /// The location of a configuration.
     pub(super) fn of(config: Vec<PathBuf>) -> Self {
         Self {
@@ -234,7 +234,7 @@ async fn open(args: &OpenArgs, out: &mut (impl Write + Send)) -> Result<(), Refu
     let state = key::look_up(&opened, name, None, key, &found).await?;
     let waited = match &state {
         Some(state) => state.forgive(&*opened.store, name).await?,
-        None => Waited::default(),
+        None => WaitReasons::default(),
     };
     // The notice comes last: replicas ask again at once.
     let at = policy.open().await?.ok_or_else(|| unused(name, ""))?;
@@ -258,7 +258,7 @@ async fn open(args: &OpenArgs, out: &mut (impl Write + Send)) -> Result<(), Refu
         )?;
     }
     match why {
-        None if waited != Waited::default() => {}
+        None if waited != WaitReasons::default() => {}
         Some(ClosedReason::Lost) => writeln!(out, "{name}: open, whatever was lost before")?,
         Some(ClosedReason::Paused) => writeln!(
             out,

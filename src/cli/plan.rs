@@ -24,17 +24,17 @@ use std::time::Duration;
 
 use clap::Args;
 
-use self::arrivals::{Burst, MOST, Stream, count};
+use self::arrivals::{ArrivalStream, Burst, MOST, count};
 use self::choices::{Choices, CostsOf, KeysOf};
 use self::figures::Figures;
 use self::findings::{Finding, PlanFacts, Weight, findings, left_out, zone};
-use self::messages::{Drawn, foreseen, recorded};
+use self::messages::{DrawnMessages, foreseen, recorded};
 use self::trace::read_trace;
-use self::words::{Head, time};
+use self::words::{PlanHead, time};
 use super::exit::{Exit, Refusal, loaded};
 use super::shell;
 use super::trial::chosen;
-use crate::wire::Planned;
+use crate::wire::PlannedRoute;
 use sluiced_core::rate::Span;
 use sluiced_core::time::{StoreTime, micros};
 use sluiced_settings::text::Length;
@@ -60,7 +60,7 @@ pub struct PlanArgs {
     route: Option<String>,
     /// Messages that come at a rate: 300/1s, or 300/1s@1m-5m for a part of the time; may repeat
     #[arg(long, value_name = "RATE")]
-    arrivals: Vec<Stream>,
+    arrivals: Vec<ArrivalStream>,
     /// Messages that come at once: 6000@0s; may repeat
     #[arg(long, value_name = "COUNT@TIME")]
     burst: Vec<Burst>,
@@ -104,7 +104,7 @@ pub(super) fn run(
     let (name, whole) = chosen(&settings, args.route.as_deref())?;
     let (route, once) = without_once(&settings, whole)?;
     let route = &route;
-    let planned = Planned::new(&settings, name, route)?;
+    let planned = PlannedRoute::new(&settings, name, route)?;
     let asked = asked(args, &planned, route).map_err(Refusal::Arguments)?;
     let plan = Plan {
         seed: args.seed,
@@ -129,7 +129,7 @@ pub(super) fn run(
     let same_queue: Vec<_> = of_queue.filter(|other| *other != name).collect();
     let left_out = left_out(route, &others, &same_queue, &assumed, &once, tenants);
     found.extend(left_out);
-    let head = Head {
+    let head = PlanHead {
         route: name.to_owned(),
         length: time(micros(asked.length)),
         start: begins(args, &planned).then(|| zone(route).show(plan.start)),
@@ -148,7 +148,7 @@ pub(super) fn run(
 /// Writes what was found, and the picture if one is wanted.
 fn write(
     args: &PlanArgs,
-    head: &Head,
+    head: &PlanHead,
     figures: &Figures,
     found: &[Finding],
     out: &mut impl Write,
@@ -207,7 +207,7 @@ fn without_once(settings: &Settings, route: &Route) -> Result<(Route, Vec<String
 /// The input of a plan.
 struct PlanInputs {
     length: Duration,
-    drawn: Drawn,
+    drawn: DrawnMessages,
     /// In words.
     arrivals: String,
     /// Messages a second that come all the time.
@@ -218,7 +218,7 @@ struct PlanInputs {
     tenants: bool,
 }
 
-fn asked(args: &PlanArgs, planned: &Planned, route: &Route) -> Result<PlanInputs, String> {
+fn asked(args: &PlanArgs, planned: &PlannedRoute, route: &Route) -> Result<PlanInputs, String> {
     if let Some(file) = &args.trace {
         let trace = read_trace(file)?;
         let last = trace.last().map_or(0, |arrival| arrival.at);
@@ -290,7 +290,7 @@ fn length(args: &PlanArgs, usual: Duration) -> Result<Duration, String> {
     Err(format!("--for {wrong}: a plan looks at 1s to 31d"))
 }
 
-fn start(args: &PlanArgs, planned: &Planned, route: &Route) -> Result<StoreTime, String> {
+fn start(args: &PlanArgs, planned: &PlannedRoute, route: &Route) -> Result<StoreTime, String> {
     let zone = zone(route);
     if let Some(text) = &args.start {
         return zone.moment(text).ok_or_else(|| {
@@ -306,7 +306,7 @@ fn start(args: &PlanArgs, planned: &Planned, route: &Route) -> Result<StoreTime,
 }
 
 /// Whether it matters when it begins.
-fn begins(args: &PlanArgs, planned: &Planned) -> bool {
+fn begins(args: &PlanArgs, planned: &PlannedRoute) -> bool {
     let calendar = planned.limits.iter().any(|limit| match &limit.limit {
         Limit::FixedWindow(limit) => limit.own.follows_clock(),
         _ => false,
@@ -314,7 +314,7 @@ fn begins(args: &PlanArgs, planned: &Planned) -> bool {
     args.start.is_some() || planned.rules.hours.is_some() || calendar
 }
 
-fn route_of(planned: &Planned, route: &Route) -> simulation::SimulatedRoute {
+fn route_of(planned: &PlannedRoute, route: &Route) -> simulation::SimulatedRoute {
     let keyed = planned.limits.iter().filter_map(|limit| {
         Some(KeyedRule {
             rule: limit.rule.clone()?,
@@ -339,7 +339,11 @@ fn route_of(planned: &Planned, route: &Route) -> simulation::SimulatedRoute {
 }
 
 /// Limits of the route that other routes name too.
-fn others<'a>(settings: &'a Settings, name: &str, planned: &'a Planned) -> Vec<(&'a str, &'a str)> {
+fn others<'a>(
+    settings: &'a Settings,
+    name: &str,
+    planned: &'a PlannedRoute,
+) -> Vec<(&'a str, &'a str)> {
     let mut found = Vec::new();
     for limit in &planned.limits {
         let others = settings.routes.iter().filter(|(other, _)| *other != name);

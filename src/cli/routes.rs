@@ -9,8 +9,8 @@ use clap::{Args, Subcommand};
 use serde_json::json;
 
 use super::exit::{Exit, Refusal, named};
-use super::limits::pause::{Paused, Pausing};
-use super::limits::{Location, OpenLimits};
+use super::limits::pause::{PauseOptions, PauseTarget};
+use super::limits::{LimitsLocation, OpenLimits};
 use super::shell;
 use super::text::{state, table};
 use crate::wire::StoredLimit;
@@ -21,35 +21,35 @@ use sluiced_ports::store::Family;
 #[derive(Args, Clone, Debug)]
 pub struct RoutesArgs {
     #[command(subcommand)]
-    pub command: Command,
+    pub command: RoutesCommand,
 }
 
 /// What to do.
 #[derive(Subcommand, Clone, Debug)]
-pub enum Command {
+pub enum RoutesCommand {
     /// All routes of a configuration and its callers, and whether an operator paused them
-    List(ListArgs),
+    List(ListRoutesArgs),
     /// Send nothing of a route until resumed, or for a while: its messages wait in their queue
-    Pause(PauseArgs),
+    Pause(PauseRouteArgs),
     /// End a pause
     Resume(ResumeArgs),
 }
 
 /// The arguments of `sluiced routes list`.
 #[derive(Args, Clone, Debug)]
-pub struct ListArgs {
+pub struct ListRoutesArgs {
     #[command(flatten)]
-    location: Location,
+    location: LimitsLocation,
 }
 
 /// The arguments of `sluiced routes pause`.
 #[derive(Args, Clone, Debug)]
-pub struct PauseArgs {
+pub struct PauseRouteArgs {
     /// The route
     #[arg(add = shell::routes())]
     name: String,
     #[command(flatten)]
-    pausing: Pausing,
+    pausing: PauseOptions,
 }
 
 /// The arguments of `sluiced routes resume`.
@@ -59,19 +59,19 @@ pub struct ResumeArgs {
     #[arg(add = shell::routes())]
     name: String,
     #[command(flatten)]
-    location: Location,
+    location: LimitsLocation,
 }
 
 /// Runs a command, and writes what it finds to `out`.
 pub(super) async fn run(args: &RoutesArgs, out: &mut (impl Write + Send)) -> Result<Exit, Refusal> {
     match &args.command {
-        Command::List(args) => list(args, out).await?,
-        Command::Pause(args) => {
+        RoutesCommand::List(args) => list(args, out).await?,
+        RoutesCommand::Pause(args) => {
             let (opened, key) = open(&args.pausing.location, &args.name).await?;
             let route = route(&opened, &args.name, &key);
             route.pause(&args.pausing, out).await?;
         }
-        Command::Resume(args) => {
+        RoutesCommand::Resume(args) => {
             let (opened, key) = open(&args.location, &args.name).await?;
             let route = route(&opened, &args.name, &key);
             route.resume(args.location.json, out).await?;
@@ -81,7 +81,7 @@ pub(super) async fn run(args: &RoutesArgs, out: &mut (impl Write + Send)) -> Res
 }
 
 /// The store, and the name of the pause of a route. A route that the configuration does not have is refused.
-async fn open(location: &Location, name: &str) -> Result<(OpenLimits, String), Refusal> {
+async fn open(location: &LimitsLocation, name: &str) -> Result<(OpenLimits, String), Refusal> {
     let opened = location.open().await?;
     if let Some(settings) = opened.settings() {
         named("route", name, &settings.shown())?;
@@ -89,15 +89,15 @@ async fn open(location: &Location, name: &str) -> Result<(OpenLimits, String), R
     Ok((opened, pause_of(name)))
 }
 
-fn route<'a>(opened: &'a OpenLimits, name: &'a str, key: &'a str) -> Paused<'a> {
-    Paused {
+fn route<'a>(opened: &'a OpenLimits, name: &'a str, key: &'a str) -> PauseTarget<'a> {
+    PauseTarget {
         what: "route",
         name,
         policy: PolicyOf::new(&*opened.store, Family::Paced, key),
     }
 }
 
-async fn list(args: &ListArgs, out: &mut (impl Write + Send)) -> Result<(), Refusal> {
+async fn list(args: &ListRoutesArgs, out: &mut (impl Write + Send)) -> Result<(), Refusal> {
     let opened = args.location.open().await?;
     let loaded = opened.configured("list needs --config: the names of the routes stand there")?;
     let mut all = Vec::new();

@@ -19,7 +19,7 @@ use tracing::{error, info, warn};
 use self::reload::Reloads;
 use super::check::{fitting, report};
 use super::exit::{Exit, StopSignals};
-use crate::wire::{self, Running, Settled, WireError};
+use crate::wire::{self, RunningDaemon, SettledCounts, WireError};
 use sluiced_core::rate::Span;
 use sluiced_pipeline::PipelineLeftover;
 use sluiced_ports::clock::Clock;
@@ -130,13 +130,13 @@ pub async fn until_done(
     loaded: &Loaded,
     clock: Clock,
     health: &Health,
-    started: impl FnOnce(&Running),
+    started: impl FnOnce(&RunningDaemon),
     stop: &CancellationToken,
 ) -> Result<Exit, WireError> {
     let settings = &loaded.settings;
     let running = wire::start(settings, &loaded.secrets, clock, health)?;
     started(&running);
-    let Running {
+    let RunningDaemon {
         mut pipeline,
         mut owned,
         settled,
@@ -188,7 +188,12 @@ pub async fn until_done(
 
 /// The exit code of what has stopped. If a list was not sent in full, the command failed; a daemon that a signal
 /// stopped did not.
-fn exit_of(list: bool, has_failed: bool, settled: &Settled, remains: &PipelineLeftover) -> Exit {
+fn exit_of(
+    list: bool,
+    has_failed: bool,
+    settled: &SettledCounts,
+    remains: &PipelineLeftover,
+) -> Exit {
     let unsent = remains.given_back + remains.abandoned + remains.unsettled;
     if has_failed || list && unsent > 0 {
         Exit::Failed
@@ -200,7 +205,7 @@ fn exit_of(list: bool, has_failed: bool, settled: &Settled, remains: &PipelineLe
 }
 
 /// Logs the progress of a list, again and again. Never ends.
-async fn log_progress(settled: &Settled) {
+async fn log_progress(settled: &SettledCounts) {
     let mut before = settled.done();
     loop {
         sleep(PROGRESS).await;
@@ -212,7 +217,7 @@ async fn log_progress(settled: &Settled) {
 }
 
 /// Logs what was done, and what is left.
-fn log_end(settled: &Settled, remains: &PipelineLeftover) {
+fn log_end(settled: &SettledCounts, remains: &PipelineLeftover) {
     let PipelineLeftover {
         abandoned,
         given_back,
@@ -262,7 +267,7 @@ async fn serve(
     let watched = watch_for_manager(&notifier, &health, &last);
     let stopping = say_that_it_stops(&notifier, loaded.settings.service.grace.get(), &stop);
     let goodbye = TaskTracker::new();
-    let started = |running: &Running| {
+    let started = |running: &RunningDaemon| {
         let (status, limits) = (Arc::clone(&running.status), Arc::clone(&running.limits));
         let reports = board.report(status, limits, last.clone());
         goodbye.spawn(health.lifelong("the status", reports));

@@ -18,7 +18,7 @@ use hyper_util::rt::TokioExecutor;
 use rustix::termios::tcgetwinsize;
 
 use super::exit::{Exit, Refusal, loaded};
-use super::limits::Location;
+use super::limits::LimitsLocation;
 use super::view::view;
 use sluiced_settings::Needs;
 use sluiced_status::Fleet;
@@ -43,7 +43,7 @@ pub struct ReplicaArgs {
 
 /// The replica that is asked.
 #[derive(Clone, Debug)]
-pub struct Asked {
+pub struct AskedReplica {
     url: String,
 }
 
@@ -83,7 +83,7 @@ impl ReplicaArgs {
     pub(super) async fn asked(
         &self,
         env: impl Iterator<Item = (String, String)>,
-    ) -> Result<Asked, Refusal> {
+    ) -> Result<AskedReplica, Refusal> {
         let asked = self.configured(env)?;
         if self.url.is_none()
             && !self.config.is_empty()
@@ -96,10 +96,10 @@ impl ReplicaArgs {
     }
 
     /// A replica that is found where it reported that it listens.
-    async fn reported(&self) -> Option<Asked> {
-        let limits = Location::of(self.config.clone()).open().await.ok()?;
+    async fn reported(&self) -> Option<AskedReplica> {
+        let limits = LimitsLocation::of(self.config.clone()).open().await.ok()?;
         for replica in limits.replicas().await.ok()? {
-            let asked = Asked::at(&replica.admin);
+            let asked = AskedReplica::at(&replica.admin);
             let fleet = asked.fleet().await;
             // An address of loopback may be that of another machine.
             if fleet.is_ok_and(|fleet| fleet.replica == replica.name) {
@@ -110,9 +110,12 @@ impl ReplicaArgs {
     }
 
     /// The replica of `--url`, or else of `admin.listen` in the files and in the variables `env`.
-    fn configured(&self, env: impl Iterator<Item = (String, String)>) -> Result<Asked, Refusal> {
+    fn configured(
+        &self,
+        env: impl Iterator<Item = (String, String)>,
+    ) -> Result<AskedReplica, Refusal> {
         if let Some(url) = &self.url {
-            return Ok(Asked { url: url.clone() });
+            return Ok(AskedReplica { url: url.clone() });
         }
         let configured = if self.config.is_empty() {
             let mut env = env;
@@ -128,7 +131,7 @@ impl ReplicaArgs {
                     .to_owned(),
             ));
         }
-        Ok(Asked::at(&listen))
+        Ok(AskedReplica::at(&listen))
     }
 }
 
@@ -145,7 +148,7 @@ fn reached(listen: &str) -> String {
     SocketAddr::new(ip, address.port()).to_string()
 }
 
-impl Asked {
+impl AskedReplica {
     /// The replica with this `admin.listen`.
     fn at(listen: &str) -> Self {
         Self {

@@ -46,7 +46,7 @@ pub struct TestArgs {
 
 /// A test that ran.
 #[derive(Debug)]
-struct Ran {
+struct TestRun {
     name: String,
     /// Where it stands in its file, from 1.
     line: usize,
@@ -109,14 +109,14 @@ fn read(path: &Path) -> Result<String, Refusal> {
 }
 
 /// Runs the tests of a file.
-fn tested(file: &str, text: &str, loaded: &Loaded) -> Result<Vec<Ran>, Refusal> {
+fn tested(file: &str, text: &str, loaded: &Loaded) -> Result<Vec<TestRun>, Refusal> {
     let wrong = |why: String| Refusal::Arguments(format!("{file}: {why}"));
     // Its errors show the line.
     let cases: Cases = toml::from_str(text).map_err(|why| wrong(why.to_string()))?;
     if cases.test.is_empty() {
         return Err(wrong("there is no [[test]]".to_owned()));
     }
-    let lines = Lines::of(text);
+    let lines = LineEnds::of(text);
     let mut names = BTreeSet::new();
     let mut trials = BTreeMap::new();
     let mut all = Vec::new();
@@ -135,12 +135,12 @@ fn tested(file: &str, text: &str, loaded: &Loaded) -> Result<Vec<Ran>, Refusal> 
             wrong(format!("line {at}: {name}: {}", why.why))
         })?;
         all.extend(results.into_iter().map(|(answer, failures)| match answer {
-            Some(answer) => Ran {
+            Some(answer) => TestRun {
                 name: format!("{name}: {}", answer.get_ref()),
                 line: lines.of_name(answer),
                 failures,
             },
-            None => Ran {
+            None => TestRun {
                 name: name.clone(),
                 line,
                 failures,
@@ -151,9 +151,9 @@ fn tested(file: &str, text: &str, loaded: &Loaded) -> Result<Vec<Ran>, Refusal> 
 }
 
 /// Where the lines of a file end.
-struct Lines(Vec<usize>);
+struct LineEnds(Vec<usize>);
 
-impl Lines {
+impl LineEnds {
     fn of(text: &str) -> Self {
         Self(text.match_indices('\n').map(|(at, _)| at).collect())
     }
@@ -178,8 +178,8 @@ impl Lines {
     }
 }
 
-fn write(file: &str, ran: &Ran, quiet: bool, out: &mut impl Write) -> Result<(), Refusal> {
-    let Ran {
+fn write(file: &str, ran: &TestRun, quiet: bool, out: &mut impl Write) -> Result<(), Refusal> {
+    let TestRun {
         name,
         line,
         failures,

@@ -42,7 +42,7 @@ use sluiced_core::time::{StoreTime, micros};
 use sluiced_ports::limits::{Candidate, Charge, KeyedLimit, LimitKey, LimitStore, limit_key};
 use sluiced_ports::store::StoreError;
 use sluiced_settings::Needs;
-use turn::Wanted;
+use turn::PermitRequest;
 
 /// The name of the limit in the store; its keys are those of the callers.
 const LIMIT: &str = "throttle";
@@ -105,7 +105,7 @@ fn length(text: &str) -> Result<Duration, String> {
 
 /// The result.
 #[derive(Default)]
-struct Found {
+struct ThrottleResult {
     limited: bool,
     /// When it fits; `None`: it fits, or never does.
     retry_after: Option<Duration>,
@@ -129,7 +129,7 @@ pub(super) async fn run(
         Some(limit) => {
             // The token of its callers is read when they are asked; it needs no other secret.
             let loaded = loaded(Needs::Nothing, &args.config, env)?;
-            let wanted = Wanted {
+            let wanted = PermitRequest {
                 limit,
                 key: args.key.as_deref(),
                 units: args.units.get(),
@@ -152,7 +152,7 @@ pub(super) async fn run(
 async fn of_its_own(
     args: &ThrottleArgs,
     env: impl Iterator<Item = (String, String)>,
-) -> Result<Found, Refusal> {
+) -> Result<ThrottleResult, Refusal> {
     let of_all = args.key.as_ref().zip(args.max_burst);
     let rate = args.count.zip(args.period);
     // The arguments are required without --limit.
@@ -188,7 +188,7 @@ async fn ask(
     key: &str,
     rule: Rule,
     store: &dyn LimitStore,
-) -> Result<Found, StoreError> {
+) -> Result<ThrottleResult, StoreError> {
     let limit = Arc::new(KeyedLimit::new(LIMIT, rule, LostWait::For(Duration::ZERO)));
     let key = limit_key(&[key]);
     let Some(units) = NonZeroU32::new(args.quantity) else {
@@ -218,14 +218,14 @@ async fn ask(
             } else {
                 None
             };
-            Ok(Found {
+            Ok(ThrottleResult {
                 next,
-                ..Found::of(false, room.remaining, after(room))
+                ..ThrottleResult::of(false, room.remaining, after(room))
             })
         }
-        Some(Decision::Denied { until, room, .. }) => Ok(Found {
+        Some(Decision::Denied { until, room, .. }) => Ok(ThrottleResult {
             retry_after: Some(until.since(now)),
-            ..Found::of(true, room.remaining, after(room))
+            ..ThrottleResult::of(true, room.remaining, after(room))
         }),
         // More than it ever holds. (This limit has no policy that is outdated or paused.)
         _ => look(store, &limit, key, true).await,
@@ -238,19 +238,19 @@ async fn look(
     limit: &Arc<KeyedLimit>,
     key: LimitKey,
     limited: bool,
-) -> Result<Found, StoreError> {
+) -> Result<ThrottleResult, StoreError> {
     let look = store.look(limit, key).await?;
     let since = |at| StoreTime::from_micros(at).since(look.now);
-    Ok(Found {
+    Ok(ThrottleResult {
         next: match look.fits {
             Fit::At(at) => Some(since(at)),
             Fit::Now | Fit::Full => None,
         },
-        ..Found::of(limited, look.room.remaining, since(look.room.reset_at))
+        ..ThrottleResult::of(limited, look.room.remaining, since(look.room.reset_at))
     })
 }
 
-impl Found {
+impl ThrottleResult {
     fn of(limited: bool, remaining: u64, reset_after: Duration) -> Self {
         Self {
             limited,
@@ -261,7 +261,7 @@ impl Found {
     }
 }
 
-fn write(args: &ThrottleArgs, answer: &Found, out: &mut impl Write) -> io::Result<()> {
+fn write(args: &ThrottleArgs, answer: &ThrottleResult, out: &mut impl Write) -> io::Result<()> {
     let never = answer.limited && answer.retry_after.is_none();
     if args.json {
         let answer = json!({

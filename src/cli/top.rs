@@ -13,7 +13,7 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use super::exit::{Exit, Refusal, StopSignals};
-use super::status::{Asked, ReplicaArgs, size};
+use super::status::{AskedReplica, ReplicaArgs, size};
 use super::view::view;
 
 /// How often the fleet is asked.
@@ -33,7 +33,7 @@ pub struct TopArgs {
 
 /// What a key does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Key {
+enum KeyPress {
     Down,
     Up,
     PageDown,
@@ -71,8 +71,8 @@ pub(super) async fn top(
 }
 
 async fn draw(
-    asked: &Asked,
-    mut keys: mpsc::Receiver<Key>,
+    asked: &AskedReplica,
+    mut keys: mpsc::Receiver<KeyPress>,
     out: &mut impl Write,
     colour: bool,
 ) -> io::Result<()> {
@@ -90,7 +90,7 @@ async fn draw(
         }
         let next = Instant::now() + EVERY;
         loop {
-            first = moved(first, Key::Other, lines.len(), rows);
+            first = moved(first, KeyPress::Other, lines.len(), rows);
             out.write_all(screen(&lines, first, rows).as_bytes())?;
             out.flush()?;
             tokio::select! {
@@ -108,17 +108,17 @@ const fn shown(rows: usize) -> usize {
 }
 
 /// The first line that is shown after a key: the last one never leaves the end of the screen.
-fn moved(first: usize, key: Key, lines: usize, rows: usize) -> usize {
+fn moved(first: usize, key: KeyPress, lines: usize, rows: usize) -> usize {
     let page = shown(rows);
     let last = lines.saturating_sub(page);
     let to = match key {
-        Key::Down => first + 1,
-        Key::Up => first.saturating_sub(1),
-        Key::PageDown => first + page,
-        Key::PageUp => first.saturating_sub(page),
-        Key::First => 0,
-        Key::Last => last,
-        Key::Quit | Key::Other => first,
+        KeyPress::Down => first + 1,
+        KeyPress::Up => first.saturating_sub(1),
+        KeyPress::PageDown => first + page,
+        KeyPress::PageUp => first.saturating_sub(page),
+        KeyPress::First => 0,
+        KeyPress::Last => last,
+        KeyPress::Quit | KeyPress::Other => first,
     };
     to.min(last)
 }
@@ -145,10 +145,10 @@ fn screen(lines: &[String], first: usize, rows: usize) -> String {
 }
 
 /// Sends on what is typed, until that is a `q`. Never ends without a terminal to read from.
-async fn read(mut input: impl AsyncRead + Unpin, keys: &mpsc::Sender<Key>) {
+async fn read(mut input: impl AsyncRead + Unpin, keys: &mpsc::Sender<KeyPress>) {
     loop {
         match key(&mut input).await {
-            Ok(Key::Quit) => return,
+            Ok(KeyPress::Quit) => return,
             // A full channel: the screen is moved already.
             Ok(key) => drop(keys.try_send(key)),
             Err(_) => std::future::pending().await,
@@ -157,37 +157,37 @@ async fn read(mut input: impl AsyncRead + Unpin, keys: &mpsc::Sender<Key>) {
 }
 
 /// The next key: a letter, or the sequence that a terminal sends for an arrow (`ESC [ A`) or for a page (`ESC [ 5 ~`).
-async fn key(input: &mut (impl AsyncRead + Unpin)) -> io::Result<Key> {
+async fn key(input: &mut (impl AsyncRead + Unpin)) -> io::Result<KeyPress> {
     let letter = input.read_u8().await?;
     if letter != 0x1b {
         return Ok(match letter {
-            b'q' | b'Q' => Key::Quit,
-            b'j' => Key::Down,
-            b'k' => Key::Up,
-            b' ' => Key::PageDown,
-            b'b' => Key::PageUp,
-            b'g' => Key::First,
-            b'G' => Key::Last,
-            _ => Key::Other,
+            b'q' | b'Q' => KeyPress::Quit,
+            b'j' => KeyPress::Down,
+            b'k' => KeyPress::Up,
+            b' ' => KeyPress::PageDown,
+            b'b' => KeyPress::PageUp,
+            b'g' => KeyPress::First,
+            b'G' => KeyPress::Last,
+            _ => KeyPress::Other,
         });
     }
     if !matches!(input.read_u8().await?, b'[' | b'O') {
-        return Ok(Key::Other);
+        return Ok(KeyPress::Other);
     }
     Ok(match input.read_u8().await? {
-        b'A' => Key::Up,
-        b'B' => Key::Down,
-        b'H' => Key::First,
-        b'F' => Key::Last,
+        b'A' => KeyPress::Up,
+        b'B' => KeyPress::Down,
+        b'H' => KeyPress::First,
+        b'F' => KeyPress::Last,
         page @ (b'5' | b'6') => {
             input.read_u8().await?;
             if page == b'5' {
-                Key::PageUp
+                KeyPress::PageUp
             } else {
-                Key::PageDown
+                KeyPress::PageDown
             }
         }
-        _ => Key::Other,
+        _ => KeyPress::Other,
     })
 }
 
@@ -237,13 +237,13 @@ mod tests {
             assert_eq!(shown.len(), 23, "the last row of the terminal stays free");
             assert!(shown[22].contains("of 60"), "{}", shown[22]);
             seen.extend(shown[..22].to_vec());
-            first = moved(first, Key::PageDown, lines.len(), 24);
+            first = moved(first, KeyPress::PageDown, lines.len(), 24);
         }
         assert!(lines.iter().all(|line| seen.contains(line)));
         assert_eq!(first, 38, "the end stays at the end");
-        assert_eq!(moved(first, Key::First, lines.len(), 24), 0);
+        assert_eq!(moved(first, KeyPress::First, lines.len(), 24), 0);
         assert_eq!(
-            moved(first, Key::Other, 10, 24),
+            moved(first, KeyPress::Other, 10, 24),
             0,
             "fewer lines than before"
         );
@@ -262,7 +262,7 @@ mod tests {
         while let Ok(key) = key(&mut typed).await {
             keys.push(key);
         }
-        use Key::{Down, First, Last, Other, PageDown, PageUp, Quit, Up};
+        use KeyPress::{Down, First, Last, Other, PageDown, PageUp, Quit, Up};
         assert_eq!(
             keys,
             [

@@ -18,10 +18,10 @@ use serde_json::{Value, json};
 
 use self::ahead::Ahead;
 use super::exit::{Exit, Refusal, named};
-use super::limits::{Location, OpenLimits, key};
+use super::limits::{LimitsLocation, OpenLimits, key};
 use super::shell;
 use super::text::{counted, printable, rough, state};
-use crate::wire::{self, PlannedLimit, Rendered, StoredLimit, Trial};
+use crate::wire::{self, PlannedLimit, RenderedMessage, StoredLimit, Trial};
 use sluiced_amqp::rabbit::letters::Letters;
 use sluiced_core::limits::admission::Charge;
 use sluiced_core::time::{StoreTime, micros};
@@ -75,7 +75,7 @@ struct LimitAnswer {
 
 /// Writes what would happen to the message to `out`.
 pub(super) async fn run(args: &TryArgs, out: &mut (impl Write + Send)) -> Result<Exit, Refusal> {
-    let opened = Location::of(args.config.clone()).open().await?;
+    let opened = LimitsLocation::of(args.config.clone()).open().await?;
     let loaded = opened.configured("a configuration is needed")?;
     let (name, route) = chosen(&loaded.settings, args.route.as_deref())?;
     let trial = Trial::new(loaded, name, route)?;
@@ -290,7 +290,7 @@ fn write(
     route: &str,
     answers: &[LimitAnswer],
     ahead: &Ahead,
-    request: &Rendered,
+    request: &RenderedMessage,
     out: &mut impl Write,
 ) -> Result<(), Refusal> {
     writeln!(out, "route {route}\n")?;
@@ -324,7 +324,12 @@ fn write(
     Ok(())
 }
 
-fn as_json(route: &str, answers: &[LimitAnswer], ahead: &Ahead, request: &Rendered) -> Value {
+fn as_json(
+    route: &str,
+    answers: &[LimitAnswer],
+    ahead: &Ahead,
+    request: &RenderedMessage,
+) -> Value {
     let limits = answers.iter().map(|answer| {
         json!({
             "limit": answer.limit,

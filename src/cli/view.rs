@@ -21,7 +21,7 @@ const BOLD: &str = "\x1b[1m";
 /// Lines of at most `width` columns.
 #[must_use]
 pub(super) fn view(fleet: &Fleet, width: usize, colour: bool) -> Vec<String> {
-    let page = Page { width, colour };
+    let page = TerminalPage { width, colour };
     let mut lines = vec![page.title(fleet)];
     if !fleet.complete {
         let why = "the store of the limits does not answer: only this replica is shown";
@@ -35,12 +35,12 @@ pub(super) fn view(fleet: &Fleet, width: usize, colour: bool) -> Vec<String> {
     lines
 }
 
-struct Page {
+struct TerminalPage {
     width: usize,
     colour: bool,
 }
 
-impl Page {
+impl TerminalPage {
     fn paint(&self, colour: &str, text: String) -> String {
         if self.colour {
             format!("{colour}{text}\x1b[0m")

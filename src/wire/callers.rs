@@ -45,7 +45,7 @@ pub(super) fn add(
     let waiting: Vec<u16> = settings.callers.values().map(|c| c.max_waiting).collect();
     let connections = sluiced_callers::connections(&waiting);
     for ((name, callers), connections) in settings.callers.iter().zip(connections) {
-        let named = Named {
+        let named = NamedCallers {
             settings,
             name,
             callers,
@@ -72,7 +72,7 @@ pub(super) fn add(
 }
 
 /// Callers of the configuration, by their name.
-struct Named<'a> {
+struct NamedCallers<'a> {
     settings: &'a Settings,
     name: &'a str,
     callers: &'a types::Callers,
@@ -80,7 +80,7 @@ struct Named<'a> {
     route: Arc<str>,
 }
 
-impl Named<'_> {
+impl NamedCallers<'_> {
     fn wrong(&self, key: &str, why: impl fmt::Display) -> WireError {
         WireError::new(format!("callers.{}.{key}", self.name), why)
     }

@@ -22,14 +22,14 @@ use sluiced_telemetry::traces::RouteTraces;
 
 /// A downstream of either kind.
 #[derive(Debug)]
-pub(super) enum Built {
+pub(super) enum BuiltDownstream {
     Http(Arc<HttpDownstream>),
     Smpp(Arc<SmppDownstream>),
 }
 
 /// Uses of a downstream besides calls.
 #[derive(Debug, Default)]
-pub(super) struct Uses {
+pub(super) struct DownstreamUses {
     /// Spans of its calls.
     pub(super) traces: Option<RouteTraces>,
     /// Takes what a centre delivers; `None`: the centre keeps it.
@@ -38,21 +38,21 @@ pub(super) struct Uses {
 
 /// Why no downstream can be made from the settings.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Unusable {
+pub(super) enum UnusableDownstream {
     #[error(transparent)]
     Secret(#[from] SecretError),
     #[error(transparent)]
     Key(#[from] Misconfigured),
 }
 
-impl Built {
+impl BuiltDownstream {
     /// Opens no connection. `keeps_answers`: the answer is part of each judgement.
     pub(super) fn new(
         route: &Route,
         secrets: &Secrets,
         keeps_answers: bool,
-        Uses { traces, arrivals }: Uses,
-    ) -> Result<Self, Unusable> {
+        DownstreamUses { traces, arrivals }: DownstreamUses,
+    ) -> Result<Self, UnusableDownstream> {
         let credentials = credentials(&route.downstream, secrets)?;
         Ok(match &route.downstream {
             types::Downstream::Http(http) => {
@@ -78,11 +78,11 @@ impl Built {
     }
 }
 
-impl From<Built> for Arc<dyn Downstream> {
-    fn from(built: Built) -> Self {
+impl From<BuiltDownstream> for Arc<dyn Downstream> {
+    fn from(built: BuiltDownstream) -> Self {
         match built {
-            Built::Http(http) => http,
-            Built::Smpp(smpp) => smpp,
+            BuiltDownstream::Http(http) => http,
+            BuiltDownstream::Smpp(smpp) => smpp,
         }
     }
 }
@@ -93,9 +93,9 @@ pub(super) fn downstream(
     route: &Route,
     uses_answers: bool,
     secrets: &Secrets,
-    uses: Uses,
-) -> Result<Built, WireError> {
-    Built::new(route, secrets, uses_answers, uses)
+    uses: DownstreamUses,
+) -> Result<BuiltDownstream, WireError> {
+    BuiltDownstream::new(route, secrets, uses_answers, uses)
         .map_err(|e| WireError::new(format!("routes.{name}.downstream"), e))
 }
 

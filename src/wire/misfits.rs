@@ -1,7 +1,7 @@
 //! Faults of a configuration that only a backend can find, without connecting: `check`, `run` and `test` report them at
 //! their places, as the settings report theirs.
 
-use super::downstreams::{Built, Unusable, Uses, without_secrets};
+use super::downstreams::{BuiltDownstream, DownstreamUses, UnusableDownstream, without_secrets};
 use super::{callers, options};
 use sluiced_ports::connect::TlsError;
 use sluiced_settings::types::{LimitBackend, QueueBackend};
@@ -14,10 +14,10 @@ pub fn misfits(loaded: &Loaded) -> Faults {
     let found = routes.filter_map(|(name, route)| {
         let path = KeyPath::of(&["routes", name, "downstream"]);
         let route = without_secrets(route, &loaded.secrets);
-        match Built::new(&route, &loaded.secrets, false, Uses::default()) {
+        match BuiltDownstream::new(&route, &loaded.secrets, false, DownstreamUses::default()) {
             Ok(_) => None,
-            Err(Unusable::Secret(error)) => Some((path, error.to_string())),
-            Err(Unusable::Key(misfit)) => {
+            Err(UnusableDownstream::Secret(error)) => Some((path, error.to_string())),
+            Err(UnusableDownstream::Key(misfit)) => {
                 // The name of a header may have dots of its own.
                 let steps = misfit.key.splitn(2, '.');
                 Some((steps.fold(path, |path, step| path.join(step)), misfit.why))

@@ -14,7 +14,7 @@ use sluiced_template::LimitTemplates;
 
 /// A route that is planned or tried.
 #[derive(Debug)]
-pub struct Planned {
+pub struct PlannedRoute {
     name: String,
     pub(super) templates: LimitTemplates,
     /// In the order of the route.
@@ -33,7 +33,7 @@ pub struct PlannedLimit {
     pub rule: Option<Rule>,
 }
 
-impl Planned {
+impl PlannedRoute {
     /// A route of the configuration.
     ///
     /// # Errors

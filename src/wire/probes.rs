@@ -9,7 +9,7 @@ use std::time::Duration;
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 
-use super::downstreams::{Built, Uses};
+use super::downstreams::{BuiltDownstream, DownstreamUses};
 use super::{callers, reach};
 use sluiced_settings::Loaded;
 use sluiced_settings::secrets::Secrets;
@@ -68,13 +68,13 @@ async fn open(
             smpp.connect_timeout.get()
         }
     };
-    let downstream =
-        Built::new(&route, secrets, false, Uses::default()).map_err(|e| e.to_string())?;
+    let downstream = BuiltDownstream::new(&route, secrets, false, DownstreamUses::default())
+        .map_err(|e| e.to_string())?;
     let (origin, done) = match &downstream {
-        Built::Http(http) => (http.origin().map(ToString::to_string), "connected"),
-        Built::Smpp(smpp) => (Some(smpp.name()), "connected and bound"),
+        BuiltDownstream::Http(http) => (http.origin().map(ToString::to_string), "connected"),
+        BuiltDownstream::Smpp(smpp) => (Some(smpp.name()), "connected and bound"),
     };
-    let is_proxied = matches!(&downstream, Built::Http(http) if http.is_proxied());
+    let is_proxied = matches!(&downstream, BuiltDownstream::Http(http) if http.is_proxied());
     let Some(origin) = origin else {
         return Ok("not tried: the host differs from message to message".to_owned());
     };

@@ -24,12 +24,12 @@ use sluiced_settings::types::{QueueBackend, Route, Settings};
 /// How many messages of this process were settled safely so far; for a list, in earlier runs
 /// too.
 #[derive(Debug, Default)]
-pub struct Settled {
+pub struct SettledCounts {
     done: AtomicU64,
     dead: AtomicU64,
 }
 
-impl Settled {
+impl SettledCounts {
     /// Delivered to the downstream.
     #[must_use]
     pub fn done(&self) -> u64 {
@@ -169,7 +169,7 @@ impl Queues {
 #[derive(Debug)]
 pub(super) struct CountedEvents {
     pub(super) meters: BTreeMap<Arc<str>, Arc<RouteMeters>>,
-    pub(super) settled: Arc<Settled>,
+    pub(super) settled: Arc<SettledCounts>,
 }
 
 impl CountedEvents {

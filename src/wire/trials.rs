@@ -13,9 +13,9 @@ use http::header::AUTHORIZATION;
 use http::{HeaderName, HeaderValue, Request, Response};
 
 use super::WireError;
-use super::downstreams::{Built, Uses, downstream, without_secrets};
+use super::downstreams::{BuiltDownstream, DownstreamUses, downstream, without_secrets};
 use super::pacers::route_figures;
-use super::planned::Planned;
+use super::planned::PlannedRoute;
 use sluiced_core::after_call::{AfterCall, CallEnd, OnceRule, Throttles, Tries, decide};
 use sluiced_core::gate::Gate;
 use sluiced_core::judge::{Outcome, Silence};
@@ -36,8 +36,8 @@ use sluiced_template::RouteFigures;
 /// A route that is tried.
 #[derive(Debug)]
 pub struct Trial {
-    pub route: Planned,
-    downstream: Built,
+    pub route: PlannedRoute,
+    downstream: BuiltDownstream,
     /// The headers that would be made with a secret that is not available, and what stands there instead.
     lacks: Vec<(HeaderName, &'static str)>,
     /// What else is read from answers.
@@ -47,7 +47,7 @@ pub struct Trial {
 
 /// What the downstream is said to answer.
 #[derive(Debug)]
-pub enum Given {
+pub enum TestAnswer {
     Http(Response<Bytes>),
     /// To every part of the message.
     Smpp(CommandStatus),
@@ -57,7 +57,7 @@ pub enum Given {
 
 /// What an answer would mean, and what would follow from it.
 #[derive(Debug)]
-pub struct Foreseen {
+pub struct Forecast {
     pub judgement: Judgement,
     /// The limit that the answer names as the one that refused the call.
     pub throttles: Option<String>,
@@ -97,10 +97,16 @@ impl Trial {
         let journal = id.map(|id| Journal::new(Some(id), None)).transpose();
         Ok(Self {
             lacks,
-            downstream: downstream(name, &bare, true, &loaded.secrets, Uses::default())?,
+            downstream: downstream(
+                name,
+                &bare,
+                true,
+                &loaded.secrets,
+                DownstreamUses::default(),
+            )?,
             figures: route_figures(&loaded.settings, name, route)?,
             journal: journal.map_err(|e| WireError::new(format!("routes.{name}.journal_id"), e))?,
-            route: Planned::new(&loaded.settings, name, route)?,
+            route: PlannedRoute::new(&loaded.settings, name, route)?,
         })
     }
 
@@ -138,7 +144,7 @@ impl Trial {
     ///
     /// # Errors
     /// When nothing can be made from the message.
-    pub fn request(&self, message: &Message) -> Result<Rendered, Undecodable> {
+    pub fn request(&self, message: &Message) -> Result<RenderedMessage, Undecodable> {
         self.request_at(message, 1)
     }
 
@@ -146,11 +152,17 @@ impl Trial {
     ///
     /// # Errors
     /// As [`Trial::request`].
-    pub fn request_at(&self, message: &Message, attempt: u32) -> Result<Rendered, Undecodable> {
+    pub fn request_at(
+        &self,
+        message: &Message,
+        attempt: u32,
+    ) -> Result<RenderedMessage, Undecodable> {
         let facts = self.route.facts_of(attempt);
         let http = match &self.downstream {
-            Built::Http(http) => http,
-            Built::Smpp(smpp) => return Ok(Rendered::Smpp(smpp.submission(message, facts)?)),
+            BuiltDownstream::Http(http) => http,
+            BuiltDownstream::Smpp(smpp) => {
+                return Ok(RenderedMessage::Smpp(smpp.submission(message, facts)?));
+            }
         };
         let mut request = http.request(message, facts)?;
         for (name, text) in &self.lacks {
@@ -158,7 +170,7 @@ impl Trial {
             value.set_sensitive(true);
             request.headers_mut().insert(name.clone(), value);
         }
-        Ok(Rendered::Http(request))
+        Ok(RenderedMessage::Http(request))
     }
 
     /// What would follow if this call of the message, from 1, were answered like that.
@@ -169,18 +181,22 @@ impl Trial {
         &self,
         message: &Message,
         attempt: u32,
-        given: Given,
-    ) -> Result<Foreseen, Unforeseen> {
+        given: TestAnswer,
+    ) -> Result<Forecast, ForecastError> {
         let facts = self.route.facts_of(attempt);
         let judgement = match (&self.downstream, given) {
-            (Built::Http(http), Given::Http(answer)) => http.judged(message, facts, answer)?,
-            (Built::Http(http), Given::Silence(silence)) => http.unanswered(silence),
-            (Built::Smpp(smpp), Given::Smpp(status)) => smpp.judged(message, facts, status)?,
-            (Built::Smpp(smpp), Given::Silence(silence)) => {
+            (BuiltDownstream::Http(http), TestAnswer::Http(answer)) => {
+                http.judged(message, facts, answer)?
+            }
+            (BuiltDownstream::Http(http), TestAnswer::Silence(silence)) => http.unanswered(silence),
+            (BuiltDownstream::Smpp(smpp), TestAnswer::Smpp(status)) => {
+                smpp.judged(message, facts, status)?
+            }
+            (BuiltDownstream::Smpp(smpp), TestAnswer::Silence(silence)) => {
                 smpp.unanswered(message, facts, silence)?
             }
-            (Built::Http(_), Given::Smpp(_)) => return Err(Unforeseen::NotSmpp),
-            (Built::Smpp(_), Given::Http(_)) => return Err(Unforeseen::NotHttp),
+            (BuiltDownstream::Http(_), TestAnswer::Smpp(_)) => return Err(ForecastError::NotSmpp),
+            (BuiltDownstream::Smpp(_), TestAnswer::Http(_)) => return Err(ForecastError::NotHttp),
         };
         let label = self.label_at(message, attempt)?;
         // A limit that does not count the message is not believed to have refused it.
@@ -196,7 +212,7 @@ impl Trial {
         let numbers = answer.map(|answer| self.numbers(message, facts, answer));
         let [used, left] = numbers.unwrap_or_default();
         let journal = self.journal.as_ref();
-        Ok(Foreseen {
+        Ok(Forecast {
             spends_attempt: follows.tries.attempts > before.attempts,
             provider_id: journal
                 .zip(answer)
@@ -285,7 +301,7 @@ impl Trial {
     }
 
     /// What the call used, and what is left of quotas.
-    fn numbers(&self, message: &Message, facts: Facts<'_>, answer: &Answer) -> [Numbers; 2] {
+    fn numbers(&self, message: &Message, facts: Facts<'_>, answer: &Answer) -> [UnitsByLimit; 2] {
         let units = self.figures.actuals.read(message, facts, answer);
         let limits = self
             .figures
@@ -308,11 +324,11 @@ impl Trial {
 }
 
 /// Units by the names of limits.
-type Numbers = Vec<(String, u64)>;
+type UnitsByLimit = Vec<(String, u64)>;
 
 /// Why it is not known what would follow from an answer.
 #[derive(Debug, thiserror::Error)]
-pub enum Unforeseen {
+pub enum ForecastError {
     #[error(transparent)]
     Undecodable(#[from] Undecodable),
     #[error("the route calls over HTTP: write `status`, not `smpp`")]
@@ -323,7 +339,7 @@ pub enum Unforeseen {
 
 /// What would be sent.
 #[derive(Debug)]
-pub enum Rendered {
+pub enum RenderedMessage {
     Http(Request<Bytes>),
     Smpp(Submission),
 }

@@ -23,7 +23,7 @@ impl QueueResults {
     }
 
     /// What was found in a queue. Where there is no such queue, programs get `none`.
-    pub(super) fn add<T: Counts>(
+    pub(super) fn add<T: LetterCounts>(
         &mut self,
         queue: &str,
         found: Option<&T>,
@@ -51,20 +51,20 @@ impl QueueResults {
 }
 
 /// The letters of a queue by what a command did to them.
-pub(super) trait Counts: Serialize {
+pub(super) trait LetterCounts: Serialize {
     fn write(&self, queue: &str, out: &mut impl Write) -> io::Result<()>;
 }
 
 /// How many letters `--where` had no answer for, and why for the first of them. Programs get the number.
 #[derive(Debug, Default, Serialize)]
 #[serde(transparent)]
-pub(super) struct Unasked {
+pub(super) struct UndecidedLetters {
     pub(super) count: u64,
     #[serde(skip)]
     pub(super) why: String,
 }
 
-impl Unasked {
+impl UndecidedLetters {
     pub(super) fn add(&mut self, why: String) {
         if self.count == 0 {
             self.why = why;
@@ -90,14 +90,14 @@ pub(super) struct ReplayCounts {
     /// The queues that they went to.
     pub(super) to: BTreeSet<String>,
     pub(super) unreadable: u64,
-    pub(super) unasked: Unasked,
+    pub(super) unasked: UndecidedLetters,
     pub(super) without_timestamp: u64,
     /// Of the batch that failed: dead letters still, and perhaps in their work queue too.
     pub(super) unconfirmed: usize,
     pub(super) after: Option<u32>,
 }
 
-impl Counts for ReplayCounts {
+impl LetterCounts for ReplayCounts {
     fn write(&self, queue: &str, out: &mut impl Write) -> io::Result<()> {
         writeln!(out, "{queue}: {} before", letters(self.before.into()))?;
         let queues: Vec<_> = self.to.iter().map(String::as_str).collect();
@@ -144,14 +144,14 @@ pub(super) struct DropCounts {
     pub(super) before: u32,
     pub(super) meant: u64,
     pub(super) dropped: u64,
-    pub(super) unasked: Unasked,
+    pub(super) unasked: UndecidedLetters,
     pub(super) after: u32,
     /// Why nothing was dropped.
     #[serde(skip)]
     pub(super) refused: Option<Refusal>,
 }
 
-impl Counts for DropCounts {
+impl LetterCounts for DropCounts {
     fn write(&self, queue: &str, out: &mut impl Write) -> io::Result<()> {
         writeln!(out, "{queue}: {} before", letters(self.before.into()))?;
         match self.meant == self.dropped {

@@ -6,7 +6,7 @@ use clap::Args;
 
 use super::counts::{DropCounts, QueueResults};
 use super::letter::{Decision, Filter, FilterArgs};
-use super::{Console, DeadQueues, Location, Refusal, letters};
+use super::{Console, DeadQueues, LettersLocation, Refusal, letters};
 use crate::cli::exit::agrees;
 use sluiced_amqp::rabbit::letters::{BATCH, Letter, Letters};
 use sluiced_core::time::StoreTime;
@@ -17,7 +17,7 @@ use sluiced_ports::message::{HeaderValue, Message, header};
 #[derive(Args, Clone, Debug)]
 pub struct DropArgs {
     #[command(flatten)]
-    location: Location,
+    location: LettersLocation,
     #[command(flatten)]
     filter: FilterArgs,
     /// So many letters at most

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 
 use serde_json::{Value, json};
 
-use super::show::{LABELS, Sought, in_short, seek};
-use super::{Location, Refusal};
+use super::show::{LABELS, SeekResult, in_short, seek};
+use super::{LettersLocation, Refusal};
 use crate::cli::text::facts;
 
 /// The dead letters of one message.
@@ -28,7 +28,7 @@ pub(in crate::cli) async fn find(
     route: Option<&str>,
     id: &str,
 ) -> Result<FoundLetters, Refusal> {
-    let location = Location {
+    let location = LettersLocation {
         config: config.to_vec(),
         route: route.map(str::to_owned),
         rabbitmq: None,
@@ -43,8 +43,8 @@ pub(in crate::cli) async fn find(
     for queue in &dead.queues {
         let see = |letter: &_| Ok(in_short(queue, letter));
         match seek(&dead, queue, None, id, see).await? {
-            Sought::Missing(why) => found.missing.push(why),
-            Sought::Found((facts, json)) => found.letters.push(FoundLetter {
+            SeekResult::Missing(why) => found.missing.push(why),
+            SeekResult::Found((facts, json)) => found.letters.push(FoundLetter {
                 title: format!("letter {} of {queue}", json["number"]),
                 facts,
                 json,

@@ -7,9 +7,9 @@ use clap::Args;
 use serde::{Serialize, Serializer};
 use serde_json::{Value, json};
 
-use super::counts::{Counts, QueueResults, Unasked};
+use super::counts::{LetterCounts, QueueResults, UndecidedLetters};
 use super::letter::{Decision, Filter, FilterArgs, LetterFacts, in_utc};
-use super::{Console, Location, Refusal, letters};
+use super::{Console, LettersLocation, Refusal, letters};
 use crate::cli::text::{age, in_a_line, or_dash, size, table};
 use sluiced_amqp::rabbit::letters::{Letter, Letters};
 use sluiced_core::time::StoreTime;
@@ -20,9 +20,9 @@ const ID: usize = 40;
 
 /// The arguments of `sluiced dead list`.
 #[derive(Args, Clone, Debug)]
-pub struct ListArgs {
+pub struct ListLettersArgs {
     #[command(flatten)]
-    location: Location,
+    location: LettersLocation,
     #[command(flatten)]
     filter: FilterArgs,
     /// So many letters of each queue are shown one by one, the first in the queue; all are counted
@@ -42,7 +42,7 @@ struct Census {
     /// All letters, meant or not.
     total: u64,
     meant: u64,
-    unasked: Unasked,
+    unasked: UndecidedLetters,
     #[serde(rename = "counts", serialize_with = "as_list")]
     kinds: BTreeMap<Group, u64>,
     #[serde(serialize_with = "in_utc")]
@@ -67,7 +67,7 @@ const HEAD: [&str; 7] = [
 ];
 
 pub(super) async fn run(
-    args: &ListArgs,
+    args: &ListLettersArgs,
     console: &mut Console<'_, impl Write + Send, impl Write + Send>,
 ) -> Result<(), Refusal> {
     let dead = args.location.dead_queues()?;
@@ -145,7 +145,7 @@ impl Census {
     }
 }
 
-impl Counts for Census {
+impl LetterCounts for Census {
     fn write(&self, queue: &str, out: &mut impl Write) -> io::Result<()> {
         let span = match (self.oldest, self.newest) {
             (Some(_), Some(_)) => format!(
@@ -160,7 +160,7 @@ impl Counts for Census {
             false => format!("{} of {}", self.meant, letters(self.total)),
         };
         writeln!(out, "{queue}: {of}{span}")?;
-        let Unasked { count, why } = &self.unasked;
+        let UndecidedLetters { count, why } = &self.unasked;
         if *count > 0 {
             writeln!(out, "{count} could not be asked by --where: {why}")?;
         }

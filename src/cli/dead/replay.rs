@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::counts::{QueueResults, ReplayCounts};
 use super::letter::{Decision, Filter, FilterArgs, LetterFacts};
-use super::{Console, DeadQueues, Location, Refusal, SUFFIX};
+use super::{Console, DeadQueues, LettersLocation, Refusal, SUFFIX};
 use crate::cli::exit::StopSignals;
 use sluiced_amqp::rabbit::letters::{BATCH, BATCH_BYTES, Letter, Letters, Replay};
 use sluiced_core::judge::DeadReason;
@@ -39,7 +39,7 @@ const ORDERED_TIME: Duration = Duration::from_secs(600);
 #[derive(Args, Clone, Debug)]
 pub struct ReplayArgs {
     #[command(flatten)]
-    location: Location,
+    location: LettersLocation,
     #[command(flatten)]
     filter: FilterArgs,
     /// So many letters at most, those of the highest priority first
@@ -60,12 +60,12 @@ pub struct ReplayArgs {
 }
 
 /// What a replay needs at every letter.
-struct Replaying<'a> {
+struct ReplayRun<'a> {
     args: &'a ReplayArgs,
     dead: &'a DeadQueues,
     filter: Filter,
     clock: Clock,
-    pace: Pace,
+    pace: ReplayPace,
     stop: CancellationToken,
 }
 
@@ -80,12 +80,12 @@ pub(super) async fn run(
     }
     let dead = args.location.dead_queues()?;
     let filter = Filter::new(&args.filter, dead.route.as_deref())?;
-    let mut replaying = Replaying {
+    let mut replaying = ReplayRun {
         args,
         dead: &dead,
         filter,
         clock: Clock::start(),
-        pace: Pace::of(args.rate),
+        pace: ReplayPace::of(args.rate),
         stop: stop_on_signals()?,
     };
     let failed = replaying.queues(console).await?;
@@ -98,7 +98,7 @@ pub(super) async fn run(
     }
 }
 
-impl Replaying<'_> {
+impl ReplayRun<'_> {
     /// All queues, until one fails. Returns why it did.
     async fn queues(
         &mut self,
@@ -330,14 +330,14 @@ fn keeps_timestamp(
 }
 
 /// How fast letters go.
-struct Pace {
+struct ReplayPace {
     rate: Option<Rate>,
     batch: usize,
     start: Instant,
     sent: u64,
 }
 
-impl Pace {
+impl ReplayPace {
     fn of(rate: Option<Rate>) -> Self {
         let together = |rate: Rate| (rate.per_second() * TOGETHER.as_secs_f64()) as usize;
         Self {
@@ -412,14 +412,14 @@ mod tests {
 
     #[tokio::test]
     async fn a_pace_decides_how_many_go_together() {
-        let batch = |rate: &str| Pace::of(Some(rate.parse().unwrap())).batch;
+        let batch = |rate: &str| ReplayPace::of(Some(rate.parse().unwrap())).batch;
         assert_eq!(batch("1/10s"), 1);
         assert_eq!(batch("50/1s"), 5);
         assert_eq!(batch("100000/1s"), BATCH);
-        assert_eq!(Pace::of(None).batch, BATCH);
-        let within = |rate: &str| Pace::of(Some(rate.parse().unwrap())).within(ORDERED_TIME);
+        assert_eq!(ReplayPace::of(None).batch, BATCH);
+        let within = |rate: &str| ReplayPace::of(Some(rate.parse().unwrap())).within(ORDERED_TIME);
         assert_eq!((within("5/1s"), within("1/1h")), (3_000, 1));
-        assert_eq!(Pace::of(None).within(ORDERED_TIME), usize::MAX);
+        assert_eq!(ReplayPace::of(None).within(ORDERED_TIME), usize::MAX);
     }
 
     #[test]

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::counts::absent;
 use super::letter::LetterFacts;
-use super::{DeadQueues, Location, Refusal};
+use super::{DeadQueues, LettersLocation, Refusal};
 use crate::cli::text::{age, counted, facts, in_a_line, printable, size, utc, utc_of};
 use sluiced_amqp::rabbit::letters::Letter;
 use sluiced_ports::clock::Clock;
@@ -22,17 +22,20 @@ pub(super) const LABELS: usize = 16;
 
 /// The arguments of `sluiced dead show`.
 #[derive(Args, Clone, Debug)]
-pub struct ShowArgs {
+pub struct ShowLetterArgs {
     /// Its number in `sluiced dead list`, or its message id
     letter: String,
     #[command(flatten)]
-    location: Location,
+    location: LettersLocation,
     /// Show the body too
     #[arg(long)]
     body: bool,
 }
 
-pub(super) async fn run(args: &ShowArgs, out: &mut (impl Write + Send)) -> Result<(), Refusal> {
+pub(super) async fn run(
+    args: &ShowLetterArgs,
+    out: &mut (impl Write + Send),
+) -> Result<(), Refusal> {
     let dead = args.location.dead_queues()?;
     let number = args.letter.parse::<u64>().ok();
     if number.is_some() && dead.queues.len() > 1 {
@@ -47,8 +50,8 @@ pub(super) async fn run(args: &ShowArgs, out: &mut (impl Write + Send)) -> Resul
             write(args, queue, letter, out)
         });
         match found.await? {
-            Sought::Found(()) => return Ok(()),
-            Sought::Missing(why) => missing.push(why),
+            SeekResult::Found(()) => return Ok(()),
+            SeekResult::Missing(why) => missing.push(why),
         }
     }
     Err(Refusal::Failed(format!(
@@ -59,7 +62,7 @@ pub(super) async fn run(args: &ShowArgs, out: &mut (impl Write + Send)) -> Resul
 }
 
 /// A letter that was looked for in a queue.
-pub(super) enum Sought<T> {
+pub(super) enum SeekResult<T> {
     /// The result of reading it.
     Found(T),
     /// What the queue has instead.
@@ -73,9 +76,9 @@ pub(super) async fn seek<T>(
     number: Option<u64>,
     id: &str,
     see: impl FnOnce(&Letter) -> Result<T, Refusal>,
-) -> Result<Sought<T>, Refusal> {
+) -> Result<SeekResult<T>, Refusal> {
     let Some(mut letters) = dead.open(queue).await? else {
-        return Ok(Sought::Missing(absent(queue)));
+        return Ok(SeekResult::Missing(absent(queue)));
     };
     // An id may also be a number, and is used if there are not so many letters.
     let number = number.filter(|number| *number <= letters.total().into());
@@ -95,13 +98,13 @@ pub(super) async fn seek<T>(
     let count = counted(letters.total().into(), "letter");
     letters.close().await?;
     Ok(found.map_or_else(
-        || Sought::Missing(format!("{queue} has {count}")),
-        Sought::Found,
+        || SeekResult::Missing(format!("{queue} has {count}")),
+        SeekResult::Found,
     ))
 }
 
 fn write(
-    args: &ShowArgs,
+    args: &ShowLetterArgs,
     queue: &str,
     letter: &Letter,
     out: &mut impl Write,
@@ -205,7 +208,7 @@ fn other_headers(message: &Message) -> impl Iterator<Item = Fact> {
 }
 
 fn write_json(
-    args: &ShowArgs,
+    args: &ShowLetterArgs,
     queue: &str,
     letter: &Letter,
     out: &mut impl Write,

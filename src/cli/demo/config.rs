@@ -19,7 +19,7 @@ pub(super) const LIMIT: &str = "provider";
 
 /// The settings of both kinds of demo.
 #[derive(Clone, Debug)]
-pub(super) struct Common {
+pub(super) struct CommonSettings {
     pub(super) rate: Rate,
     pub(super) headroom: HeadroomText,
     pub(super) latency: Duration,
@@ -38,7 +38,7 @@ pub(super) struct Servers<'a> {
 }
 
 /// Everything in one process: the messages come from a file, the limit is kept in memory.
-pub(super) fn embedded(common: &Common, input: &Path, leftover: &Path) -> String {
+pub(super) fn embedded(common: &CommonSettings, input: &Path, leftover: &Path) -> String {
     format!(
         "[backend]\nqueue = \"embedded\"\nlimits = \"memory\"\n\n\
          [embedded]\ninput = {}\nleftover = {}\n\n\
@@ -50,7 +50,12 @@ pub(super) fn embedded(common: &Common, input: &Path, leftover: &Path) -> String
 }
 
 /// One of several replicas on real servers, which sends its name with each call.
-pub(super) fn replica(common: &Common, servers: Servers<'_>, prefix: &str, name: &str) -> String {
+pub(super) fn replica(
+    common: &CommonSettings,
+    servers: Servers<'_>,
+    prefix: &str,
+    name: &str,
+) -> String {
     format!(
         "[rabbitmq]\nurls = [{}]\n\n\
          [redis]\nurl = {}\nprefix = {}\n\n\
@@ -63,7 +68,7 @@ pub(super) fn replica(common: &Common, servers: Servers<'_>, prefix: &str, name:
     )
 }
 
-impl Common {
+impl CommonSettings {
     fn limit_and_route(&self, caller: Option<&str>) -> String {
         // Over SMPP a message may take several slots, and the texts of the demo take one.
         let (downstream, most) = match self.smpp {
@@ -184,8 +189,8 @@ mod tests {
     use super::*;
     use sluiced_settings::text::Length;
 
-    fn common(headroom: u64) -> Common {
-        Common {
+    fn common(headroom: u64) -> CommonSettings {
+        CommonSettings {
             rate: "400/1s".parse().expect("a rate"),
             headroom: HeadroomText::Fixed(Length(Duration::from_millis(headroom))),
             latency: Duration::from_millis(20),
@@ -219,7 +224,7 @@ mod tests {
         let input = directory.path().join("messages.ndjson");
         fs::write(&input, "{}").expect("a file");
         let leftover = directory.path().join("leftover.ndjson");
-        let smpp = Common {
+        let smpp = CommonSettings {
             smpp: true,
             ..common(5)
         };

@@ -14,8 +14,8 @@ use tokio::time::{Instant, interval_at, timeout};
 use super::config::{self, Scratch, Servers, tail};
 use super::progress::Screen;
 use super::report::{FleetFacts, Proof};
-use super::servers::{Broker, DemoRedis};
-use super::{DemoArgs, Watch, interrupted, unique_name};
+use super::servers::{DemoBroker, DemoRedis};
+use super::{DemoArgs, StallWatch, interrupted, unique_name};
 use crate::cli::exit::Refusal;
 use sluiced_provider::Provider;
 use sluiced_settings as settings;
@@ -29,10 +29,10 @@ pub(super) async fn prove(
     screen: &mut Screen<'_>,
 ) -> Result<Proof, Refusal> {
     let name = unique_name();
-    let run = Run {
+    let run = DemoRun {
         args,
         servers,
-        broker: Broker::connect(servers.rabbitmq).await?,
+        broker: DemoBroker::connect(servers.rabbitmq).await?,
         store: DemoRedis::connect(servers.redis).await?,
         provider: args.provider()?,
         scratch: Scratch::new(&name)?,
@@ -53,10 +53,10 @@ pub(super) async fn prove(
     proof
 }
 
-struct Run<'a> {
+struct DemoRun<'a> {
     args: &'a DemoArgs,
     servers: Servers<'a>,
-    broker: Broker,
+    broker: DemoBroker,
     store: DemoRedis,
     provider: Provider,
     scratch: Scratch,
@@ -64,10 +64,10 @@ struct Run<'a> {
     name: String,
 }
 
-impl Run<'_> {
+impl DemoRun<'_> {
     async fn prove(
         &self,
-        fleet: &mut Vec<Replica>,
+        fleet: &mut Vec<ReplicaProcess>,
         screen: &mut Screen<'_>,
     ) -> Result<Proof, Refusal> {
         let args = self.args;
@@ -104,16 +104,16 @@ impl Run<'_> {
         })
     }
 
-    fn start(&self, name: &str) -> io::Result<Replica> {
+    fn start(&self, name: &str) -> io::Result<ReplicaProcess> {
         let common = self.args.common(&self.provider, &self.name);
         let text = config::replica(&common, self.servers, &self.name, name);
-        Replica::start(&self.scratch, name, &text)
+        ReplicaProcess::start(&self.scratch, name, &text)
     }
 
     /// Waits until every message has arrived; an early end of a replica, or silence, is an error. Meanwhile kills one
     /// daemon after the other, if that is asked for, and replaces it at once. Returns how many were killed.
-    async fn finished(&self, fleet: &mut [Replica]) -> Result<u64, Refusal> {
-        let mut watch = Watch::new(self.args, &self.provider);
+    async fn finished(&self, fleet: &mut [ReplicaProcess]) -> Result<u64, Refusal> {
+        let mut watch = StallWatch::new(self.args, &self.provider);
         // The first kill comes after one interval, when the daemon is up.
         let every = self.args.kill_every;
         let mut kills = every.map(|every| interval_at(Instant::now() + every, every));
@@ -139,7 +139,7 @@ impl Run<'_> {
                 killed += 1;
             }
             if let Err(stalled) = watch.wait().await {
-                let logs = fleet.iter().map(Replica::log_tail);
+                let logs = fleet.iter().map(ReplicaProcess::log_tail);
                 return Err(Refusal::Failed(
                     logs.fold(stalled, |all, log| all + "\n" + &log),
                 ));
@@ -149,7 +149,7 @@ impl Run<'_> {
     }
 
     /// Stops what still runs; removes the queues and the keys.
-    async fn clean_up(&self, fleet: &mut Vec<Replica>) -> Result<(), Refusal> {
+    async fn clean_up(&self, fleet: &mut Vec<ReplicaProcess>) -> Result<(), Refusal> {
         stop(fleet).await?;
         let waits = (0..=LONGEST_WAIT).map(|step| format!("{}.wait.{}s", self.name, 1_u32 << step));
         let queues = [self.name.clone(), format!("{}.dead", self.name)];
@@ -167,13 +167,13 @@ const LOG_LINES: usize = 5;
 
 /// A running replica.
 #[derive(Debug)]
-struct Replica {
+struct ReplicaProcess {
     name: String,
     child: Child,
     log: PathBuf,
 }
 
-impl Replica {
+impl ReplicaProcess {
     /// Starts this very program as a daemon with the given configuration.
     fn start(scratch: &Scratch, name: &str, config: &str) -> io::Result<Self> {
         let file = name.replace(' ', "-");
@@ -232,7 +232,7 @@ impl Replica {
 }
 
 /// Stops all of them, at the same time. Those that had to be killed are named.
-async fn stop(replicas: &mut Vec<Replica>) -> io::Result<Vec<String>> {
+async fn stop(replicas: &mut Vec<ReplicaProcess>) -> io::Result<Vec<String>> {
     let stops = replicas.iter_mut().map(async |replica| {
         replica.terminate()?;
         let stopped = replica.stopped().await?;

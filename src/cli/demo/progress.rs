@@ -15,7 +15,7 @@ const WIDTH: usize = 79;
 
 /// Metrics of the pipeline, if it runs in this process.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(super) struct Inside {
+pub(super) struct PipelineFigures {
     /// Messages received and not settled.
     pub(super) held: u64,
     /// 99 % of the calls started within so much of their slot.
@@ -58,7 +58,7 @@ impl Screen<'_> {
         &mut self,
         provider: &Provider,
         goal: Goal,
-        inside: impl Fn() -> Option<Inside>,
+        inside: impl Fn() -> Option<PipelineFigures>,
         work: impl Future<Output = T>,
     ) -> io::Result<T> {
         let every = if self.terminal { 100 } else { 1_000 };
@@ -87,7 +87,7 @@ pub(super) struct Goal {
 }
 
 impl Goal {
-    fn line(self, live: LiveFigures, inside: Option<Inside>) -> String {
+    fn line(self, live: LiveFigures, inside: Option<PipelineFigures>) -> String {
         let mut line = format!(
             "sent {} of {} | now {}/s | worst {} of {}",
             live.unique, self.messages, live.last_second, live.worst, self.limit
@@ -115,7 +115,7 @@ fn append(line: &mut String, part: &str) {
     }
 }
 
-impl Inside {
+impl PipelineFigures {
     /// Reads a route's and a limit's numbers out of the metrics in Prometheus' text format.
     pub(super) fn read(metrics: &str, route: &str, limit: &str) -> Self {
         let (mut held, mut buckets) = (0.0, Vec::new());
@@ -156,9 +156,9 @@ mod tests {
         }
     }
 
-    fn inside(held: u64, late: u64) -> Option<Inside> {
+    fn inside(held: u64, late: u64) -> Option<PipelineFigures> {
         let late = Some(Duration::from_micros(late));
-        Some(Inside { held, late })
+        Some(PipelineFigures { held, late })
     }
 
     #[test]
@@ -192,12 +192,15 @@ mod tests {
             sluiced_slot_lateness_seconds_bucket{limit=\"provider\",le=\"0.001\"} 99\n\
             sluiced_slot_lateness_seconds_bucket{limit=\"provider\",le=\"+Inf\"} 100\n";
         assert_eq!(
-            Inside::read(text, "demo", "provider"),
-            Inside {
+            PipelineFigures::read(text, "demo", "provider"),
+            PipelineFigures {
                 held: 17,
                 late: Some(Duration::from_millis(1))
             }
         );
-        assert_eq!(Inside::read("", "demo", "provider"), Inside::default());
+        assert_eq!(
+            PipelineFigures::read("", "demo", "provider"),
+            PipelineFigures::default()
+        );
     }
 }

@@ -40,7 +40,7 @@ impl Proof {
         self.report.lost.unwrap_or(0)
     }
 
-    fn rows(&self) -> Vec<Row> {
+    fn rows(&self) -> Vec<ReportRow> {
         let report = &self.report;
         let took = Duration::from_micros(report.duration_us).as_secs_f64();
         let limit = self.rate.units();
@@ -127,7 +127,7 @@ impl Proof {
 }
 
 impl FleetFacts {
-    fn rows(self, messages: u64) -> Vec<Row> {
+    fn rows(self, messages: u64) -> Vec<ReportRow> {
         let share = ratio(self.script_calls, messages);
         let per_message = format!("{share:.4} a message");
         let mut rows = vec![row("script calls to Redis", self.script_calls, per_message)];
@@ -147,9 +147,9 @@ impl FleetFacts {
 }
 
 /// A line of the table: a name, its value and a note.
-type Row = Vec<String>;
+type ReportRow = Vec<String>;
 
-fn row(name: &str, value: impl fmt::Display, note: String) -> Row {
+fn row(name: &str, value: impl fmt::Display, note: String) -> ReportRow {
     vec![name.to_owned(), value.to_string(), note]
 }
 

@@ -3,13 +3,13 @@
 /// One line of the text that a scrape gets (the exposition format of Prometheus): a counter or a gauge, as
 /// `name{label="value"} number`.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Series<'a> {
+pub(super) struct SeriesLine<'a> {
     pub(super) name: &'a str,
     labels: &'a str,
     pub(super) value: f64,
 }
 
-impl<'a> Series<'a> {
+impl<'a> SeriesLine<'a> {
     /// The value of a label.
     pub(super) fn label(&self, name: &str) -> Option<&'a str> {
         label(self.labels, name)
@@ -25,7 +25,7 @@ fn label<'a>(labels: &'a str, name: &str) -> Option<&'a str> {
 }
 
 /// All lines that can be read.
-pub(super) fn series(text: &str) -> impl Iterator<Item = Series<'_>> {
+pub(super) fn series(text: &str) -> impl Iterator<Item = SeriesLine<'_>> {
     text.lines().filter_map(|line| {
         let (series, value) = line.rsplit_once(' ')?;
         let value = value.parse().ok()?;
@@ -33,7 +33,7 @@ pub(super) fn series(text: &str) -> impl Iterator<Item = Series<'_>> {
             Some((name, labels)) => (name, labels.strip_suffix('}')?),
             None => (series, ""),
         };
-        (!name.starts_with('#')).then_some(Series {
+        (!name.starts_with('#')).then_some(SeriesLine {
             name,
             labels,
             value,

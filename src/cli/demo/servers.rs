@@ -36,13 +36,13 @@ async fn within<T, E: Display>(
 }
 
 /// A connection to RabbitMQ.
-pub(super) struct Broker {
+pub(super) struct DemoBroker {
     /// Where it is, for errors: without what the URL may hold of passwords.
     at: String,
     connection: Connection,
 }
 
-impl Broker {
+impl DemoBroker {
     pub(super) async fn connect(url: &str) -> Result<Self, Refusal> {
         let named = ConnectionProperties::default().with_connection_name("sluiced demo".into());
         let at = format!("RabbitMQ at {}", place(url));

@@ -39,7 +39,7 @@ pub(in crate::cli) struct KeyState {
 
 /// What a key waited for besides its limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Waited {
+pub(super) struct WaitReasons {
     /// Units that it owed.
     pub(super) owed: u64,
     /// The downstream said how much is left.
@@ -175,13 +175,17 @@ fn current(opened: &OpenLimits, name: &str, found: &Inspection) -> Result<Option
 
 impl KeyState {
     /// Forgives what it owes, and what the downstream said is left of it. Returns what that was.
-    pub(super) async fn forgive(&self, store: &dyn Store, name: &str) -> Result<Waited, Refusal> {
+    pub(super) async fn forgive(
+        &self,
+        store: &dyn Store,
+        name: &str,
+    ) -> Result<WaitReasons, Refusal> {
         let left = self.look.state.as_ref().map(|state| state.left.until);
-        let waited = Waited {
+        let waited = WaitReasons {
             owed: self.owed,
             quota: left.is_some_and(|until| until > self.look.now.as_micros()),
         };
-        if waited == Waited::default() {
+        if waited == WaitReasons::default() {
             return Ok(waited);
         }
         let (limit, key) = &self.of;

@@ -8,7 +8,7 @@ use clap::Args;
 use jiff::Timestamp;
 use serde_json::json;
 
-use super::{Location, NameArgs, Refusal, in_force, length, operator};
+use super::{LimitsLocation, NameArgs, Refusal, in_force, length, operator};
 use crate::cli::shell;
 use sluiced_core::rate::Span;
 use sluiced_core::schedule::FREEZE_MAX;
@@ -17,17 +17,17 @@ use sluiced_ports::policies::PolicyOf;
 
 /// The arguments of `sluiced limits pause`.
 #[derive(Args, Clone, Debug)]
-pub struct PauseArgs {
+pub struct PauseLimitArgs {
     /// The limit
     #[arg(add = shell::limits())]
     name: String,
     #[command(flatten)]
-    pausing: Pausing,
+    pausing: PauseOptions,
 }
 
 /// For how long something is paused, and where that is said.
 #[derive(Args, Clone, Debug)]
-pub(in crate::cli) struct Pausing {
+pub(in crate::cli) struct PauseOptions {
     /// How long, such as 10m; without it until resumed (366 days at most)
     #[arg(long = "for", value_name = "DURATION", value_parser = length)]
     length: Option<Duration>,
@@ -35,21 +35,24 @@ pub(in crate::cli) struct Pausing {
     #[arg(long, value_name = "TIME", conflicts_with = "length")]
     until: Option<Timestamp>,
     #[command(flatten)]
-    pub(in crate::cli) location: Location,
+    pub(in crate::cli) location: LimitsLocation,
 }
 
 /// What is paused or resumed.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::cli) struct Paused<'a> {
+pub(in crate::cli) struct PauseTarget<'a> {
     /// `limit` or `route`.
     pub(in crate::cli) what: &'static str,
     pub(in crate::cli) name: &'a str,
     pub(in crate::cli) policy: PolicyOf<'a>,
 }
 
-pub(super) async fn pause(args: &PauseArgs, out: &mut (impl Write + Send)) -> Result<(), Refusal> {
+pub(super) async fn pause(
+    args: &PauseLimitArgs,
+    out: &mut (impl Write + Send),
+) -> Result<(), Refusal> {
     let opened = args.pausing.location.open().await?;
-    let limit = Paused {
+    let limit = PauseTarget {
         what: "limit",
         name: &args.name,
         policy: opened.policy(&args.name).await?,
@@ -59,7 +62,7 @@ pub(super) async fn pause(args: &PauseArgs, out: &mut (impl Write + Send)) -> Re
 
 pub(super) async fn resume(args: &NameArgs, out: &mut (impl Write + Send)) -> Result<(), Refusal> {
     let opened = args.location.open().await?;
-    let limit = Paused {
+    let limit = PauseTarget {
         what: "limit",
         name: &args.name,
         policy: opened.policy(&args.name).await?,
@@ -67,10 +70,10 @@ pub(super) async fn resume(args: &NameArgs, out: &mut (impl Write + Send)) -> Re
     limit.resume(args.location.json, out).await
 }
 
-impl Paused<'_> {
+impl PauseTarget<'_> {
     pub(in crate::cli) async fn pause(
         self,
-        pausing: &Pausing,
+        pausing: &PauseOptions,
         out: &mut (impl Write + Send),
     ) -> Result<(), Refusal> {
         let Self { what, name, policy } = self;

@@ -12,7 +12,7 @@ use clap::Args;
 use serde_json::json;
 
 use super::show::short;
-use super::{Location, OpenLimits, Refusal, changed, length, operator, unused};
+use super::{LimitsLocation, OpenLimits, Refusal, changed, length, operator, unused};
 use crate::cli::exit::agrees;
 use crate::cli::shell;
 use crate::wire::kind;
@@ -43,7 +43,7 @@ pub struct SetArgs {
     #[arg(long)]
     yes: bool,
     #[command(flatten)]
-    location: Location,
+    location: LimitsLocation,
 }
 
 pub(super) async fn run(

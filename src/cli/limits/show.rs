@@ -8,7 +8,7 @@ use clap::Args;
 use serde_json::Value;
 
 use super::key;
-use super::{Location, OpenLimits, Refusal};
+use super::{LimitsLocation, OpenLimits, Refusal};
 use crate::cli::shell;
 use crate::cli::text::{facts, plural, rough, state, table};
 use crate::wire::{StoredLimit, kind};
@@ -27,14 +27,14 @@ pub(super) const LABELS: usize = 12;
 
 /// The arguments of `sluiced limits list`.
 #[derive(Args, Clone, Debug)]
-pub struct ListArgs {
+pub struct ListLimitsArgs {
     #[command(flatten)]
-    location: Location,
+    location: LimitsLocation,
 }
 
 /// The arguments of `sluiced limits show`.
 #[derive(Args, Clone, Debug)]
-pub struct ShowArgs {
+pub struct ShowLimitArgs {
     /// The limit
     #[arg(add = shell::limits())]
     name: String,
@@ -44,22 +44,25 @@ pub struct ShowArgs {
     #[arg(long, value_name = "NAME", requires = "key")]
     queue: Option<String>,
     #[command(flatten)]
-    location: Location,
+    location: LimitsLocation,
 }
 
 /// A limit as this file has it, and as the store has it.
-struct Listed {
+struct ListedLimit {
     name: String,
     file: String,
     standing: StoredLimit,
 }
 
-pub(super) async fn list(args: &ListArgs, out: &mut (impl Write + Send)) -> Result<(), Refusal> {
+pub(super) async fn list(
+    args: &ListLimitsArgs,
+    out: &mut (impl Write + Send),
+) -> Result<(), Refusal> {
     let opened = args.location.open().await?;
     let loaded = opened.configured("list needs --config: the names of the limits stand there")?;
     let mut limits = Vec::new();
     for name in loaded.settings.limits.keys() {
-        limits.push(Listed {
+        limits.push(ListedLimit {
             name: name.clone(),
             file: opened.file(name),
             standing: standing(&opened, name).await?,
@@ -71,17 +74,20 @@ pub(super) async fn list(args: &ListArgs, out: &mut (impl Write + Send)) -> Resu
         return Ok(());
     }
     let head = ["LIMIT", "KIND", "IN FORCE", "VERSION", "SINCE", "STATE"];
-    table(head, &[], limits.iter().map(Listed::row), out)?;
+    table(head, &[], limits.iter().map(ListedLimit::row), out)?;
     writeln!(out)?;
-    for text in limits.iter().flat_map(Listed::remarks) {
+    for text in limits.iter().flat_map(ListedLimit::remarks) {
         writeln!(out, "{text}")?;
     }
     Ok(())
 }
 
-pub(super) async fn show(args: &ShowArgs, out: &mut (impl Write + Send)) -> Result<(), Refusal> {
+pub(super) async fn show(
+    args: &ShowLimitArgs,
+    out: &mut (impl Write + Send),
+) -> Result<(), Refusal> {
     let opened = args.location.open().await?;
-    let limit = Listed {
+    let limit = ListedLimit {
         name: args.name.clone(),
         file: opened.file(&args.name),
         standing: standing(&opened, &args.name).await?,
@@ -116,7 +122,7 @@ async fn standing(opened: &OpenLimits, name: &str) -> Result<StoredLimit, Refusa
     Ok(StoredLimit { found, lost })
 }
 
-impl Listed {
+impl ListedLimit {
     fn row(&self) -> [String; 6] {
         let (name, now) = (self.name.clone(), self.standing.found.now);
         let Some(policy) = &self.standing.found.policy else {

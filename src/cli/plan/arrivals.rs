@@ -13,7 +13,7 @@ use sluiced_simulation::dice::Dice;
 pub(super) const MOST: u64 = 1_000_000;
 /// Messages at a rate: `300/1s`, or `300/1s@1m-5m` for a part of the time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Stream {
+pub(super) struct ArrivalStream {
     pub(super) rate: Rate,
     /// From when to when; `None`: all the time.
     pub(super) during: Option<(Duration, Duration)>,
@@ -40,7 +40,7 @@ fn length(text: &str) -> Result<Duration, WrongArrivals> {
     read.map_err(|why| WrongArrivals(why.to_string()))
 }
 
-impl FromStr for Stream {
+impl FromStr for ArrivalStream {
     type Err = WrongArrivals;
 
     fn from_str(text: &str) -> Result<Self, WrongArrivals> {
@@ -89,7 +89,7 @@ impl FromStr for Burst {
     }
 }
 
-impl fmt::Display for Stream {
+impl fmt::Display for ArrivalStream {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.rate)?;
         match self.during {
@@ -106,20 +106,20 @@ impl fmt::Display for Burst {
 }
 
 /// How many messages a stream has within `length`.
-pub(super) fn count(stream: &Stream, length: Duration) -> u64 {
+pub(super) fn count(stream: &ArrivalStream, length: Duration) -> u64 {
     let (from, to) = within(stream, length);
     let span = Duration::from_micros(to - from).as_secs_f64();
     (stream.rate.per_second() * span).round() as u64
 }
 
-fn within(stream: &Stream, length: Duration) -> (u64, u64) {
+fn within(stream: &ArrivalStream, length: Duration) -> (u64, u64) {
     let (from, to) = stream.during.unwrap_or((Duration::ZERO, length));
     (micros(from.min(length)), micros(to.min(length)))
 }
 
 /// When they come, in order: those of a stream at random, like those of independent publishers.
 pub(super) fn times(
-    streams: &[Stream],
+    streams: &[ArrivalStream],
     bursts: &[Burst],
     length: Duration,
     dice: &mut Dice,
@@ -144,16 +144,16 @@ mod tests {
 
     #[test]
     fn rates_and_bursts_are_read_and_what_is_wrong_is_said() {
-        let stream: Stream = "300/1s".parse().expect("a stream");
+        let stream: ArrivalStream = "300/1s".parse().expect("a stream");
         assert_eq!(count(&stream, Duration::from_secs(600)), 180_000);
-        let part: Stream = "60/1m@1m-2m".parse().expect("a stream");
+        let part: ArrivalStream = "60/1m@1m-2m".parse().expect("a stream");
         assert_eq!(count(&part, Duration::from_secs(600)), 60);
         assert_eq!(count(&part, Duration::from_secs(90)), 30);
         assert_eq!(part.to_string(), "60/1m from 1m to 2m");
         let burst: Burst = "6_000@0".parse().expect("a burst");
         assert_eq!((burst.count, burst.at), (6_000, Duration::ZERO));
         for wrong in ["300", "300/s", "300/1s@5m", "300/1s@5m-1m"] {
-            assert!(wrong.parse::<Stream>().is_err(), "{wrong}");
+            assert!(wrong.parse::<ArrivalStream>().is_err(), "{wrong}");
         }
         for wrong in ["6000", "0@1m", "x@1m", "6000@"] {
             let error = wrong.parse::<Burst>().expect_err(wrong);

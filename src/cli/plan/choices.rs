@@ -76,7 +76,7 @@ impl FromStr for CostsOf {
 
 /// The keys of one template.
 #[derive(Debug)]
-pub(super) struct Keys {
+pub(super) struct TemplateKeys {
     /// `None`: they are numbers.
     pub(super) names: Option<Vec<Box<str>>>,
     /// The key of each line.
@@ -84,7 +84,7 @@ pub(super) struct Keys {
     count: u32,
 }
 
-impl Keys {
+impl TemplateKeys {
     fn read(from: &KeysFrom) -> Result<Self, String> {
         let file = match from {
             KeysFrom::Count(count) => {
@@ -129,7 +129,7 @@ impl Keys {
 #[derive(Debug)]
 pub(super) struct Choices<'a> {
     /// Keys by template.
-    pub(super) keys: Vec<(&'a str, Keys)>,
+    pub(super) keys: Vec<(&'a str, TemplateKeys)>,
     /// For each limit of the route; `None`: it has no key.
     pub(super) key_of: Vec<Option<usize>>,
     /// Costs by template, lowest and highest.
@@ -215,7 +215,7 @@ impl<'a> Choices<'a> {
                 ));
             }
             self.key_of.push(Some(self.keys.len()));
-            self.keys.push((template, Keys::read(&found.from)?));
+            self.keys.push((template, TemplateKeys::read(&found.from)?));
         }
         if self.keys.is_empty() && !keys.is_empty() {
             return Err("--keys: no limit of the route has a key".to_owned());

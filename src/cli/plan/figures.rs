@@ -5,8 +5,8 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::limits::{KeyFigures, LimitFigures, ended, limits, longest};
-use super::messages::Drawn;
-use crate::wire::Planned;
+use super::messages::DrawnMessages;
+use crate::wire::PlannedRoute;
 use sluiced_core::hours::OpeningHours;
 use sluiced_core::time::{StoreTime, micros};
 use sluiced_simulation::plan::{Plan, PlanOutcome, PlannedEnd};
@@ -67,8 +67,8 @@ impl Figures {
 
     pub(super) fn new(
         plan: &Plan,
-        planned: &Planned,
-        drawn: &Drawn,
+        planned: &PlannedRoute,
+        drawn: &DrawnMessages,
         outcome: &PlanOutcome,
     ) -> Self {
         let length = micros(plan.length);
@@ -121,7 +121,7 @@ impl Figures {
 
 /// A message that waits for no longer than this is no backlog: a wait for a slot or a unit of a slow
 /// limit is normal, and a short time is always needed.
-fn grace(plan: &Plan, planned: &Planned) -> u64 {
+fn grace(plan: &Plan, planned: &PlannedRoute) -> u64 {
     let length = micros(plan.length);
     let slots = plan.route.rows.iter().map(|pace| micros(pace.interval()));
     let rules = planned
@@ -192,7 +192,7 @@ fn open(hours: Option<&OpeningHours>, start: StoreTime, length: u64) -> (u64, u6
     (open, closed)
 }
 
-fn series(plan: &Plan, drawn: &Drawn, outcome: &PlanOutcome, shown: u64) -> Series {
+fn series(plan: &Plan, drawn: &DrawnMessages, outcome: &PlanOutcome, shown: u64) -> Series {
     let interval = shown.div_ceil(INTERVALS as u64).max(1);
     let zeros = || vec![0_u32; INTERVALS];
     let (mut arrived, mut called, mut waiting) = (zeros(), zeros(), zeros());

@@ -4,8 +4,8 @@ use std::collections::HashMap;
 
 use serde::Serialize;
 
-use super::messages::{Drawn, Names};
-use crate::wire::Planned;
+use super::messages::{DrawnMessages, KeyNames};
+use crate::wire::PlannedRoute;
 use sluiced_core::limits::Rule;
 use sluiced_core::time::micros;
 use sluiced_simulation::plan::{Plan, PlanOutcome, PlannedEnd};
@@ -102,8 +102,8 @@ fn capacity(rule: Option<&Rule>, plan: &Plan) -> (f64, f64) {
 }
 
 /// The units wanted and taken of each key of a limit; `index` is its place among the keyed ones.
-fn by_key(plan: &Plan, outcome: &PlanOutcome, index: Option<usize>) -> HashMap<u32, OfKey> {
-    let mut keys: HashMap<u32, OfKey> = HashMap::new();
+fn by_key(plan: &Plan, outcome: &PlanOutcome, index: Option<usize>) -> HashMap<u32, KeySums> {
+    let mut keys: HashMap<u32, KeySums> = HashMap::new();
     for (message, fate) in plan.messages.iter().zip(&outcome.fates) {
         let charge = index.map(|index| message.charges[index]);
         let cost = charge.map_or(message.slots, |charge| charge.cost);
@@ -122,7 +122,7 @@ fn by_key(plan: &Plan, outcome: &PlanOutcome, index: Option<usize>) -> HashMap<u
 }
 
 #[derive(Default)]
-struct OfKey {
+struct KeySums {
     wanted: u64,
     taken: u64,
     denied: bool,
@@ -149,8 +149,8 @@ fn share(
 /// The figures of each limit; `busy`: how long there was something to do; `open`: how long the route was open (µs).
 pub(super) fn limits(
     plan: &Plan,
-    planned: &Planned,
-    drawn: &Drawn,
+    planned: &PlannedRoute,
+    drawn: &DrawnMessages,
     outcome: &PlanOutcome,
     busy: u64,
     open: u64,
@@ -162,9 +162,9 @@ pub(super) fn limits(
         let keys = by_key(plan, outcome, index);
         let allowed = burst + per_second * plan.length.as_secs_f64();
         let units = keys.values().map(|key| key.taken).sum();
-        let has_key = index.is_some_and(|i| !matches!(drawn.keys[i], Names::None));
+        let has_key = index.is_some_and(|i| !matches!(drawn.keys[i], KeyNames::None));
         let name = |key: u32| index.map_or_else(String::new, |i| drawn.keys[i].of(key));
-        let largest = |of: fn(&OfKey) -> u64| {
+        let largest = |of: fn(&KeySums) -> u64| {
             let found = keys
                 .iter()
                 .max_by_key(|(key, own)| (of(own), u32::MAX - **key));
@@ -221,8 +221,8 @@ fn dear_waits(plan: &Plan, outcome: &PlanOutcome, index: usize) -> Option<DearWa
 /// The keys whose messages waited longest, of those that a limit denied.
 pub(super) fn longest(
     plan: &Plan,
-    planned: &Planned,
-    drawn: &Drawn,
+    planned: &PlannedRoute,
+    drawn: &DrawnMessages,
     outcome: &PlanOutcome,
 ) -> Vec<KeyFigures> {
     let length = micros(plan.length);
@@ -231,7 +231,7 @@ pub(super) fn longest(
     let mut keys: HashMap<(usize, u32), (usize, usize, u64)> = HashMap::new();
     for (message, fate) in plan.messages.iter().zip(&outcome.fates) {
         if let Some(by) = fate.by.map(usize::from)
-            && !matches!(drawn.keys[by], Names::None)
+            && !matches!(drawn.keys[by], KeyNames::None)
         {
             keys.entry((by, message.charges[by].key)).or_default();
         }

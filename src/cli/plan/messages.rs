@@ -3,10 +3,10 @@
 use std::collections::HashMap;
 use std::num::NonZeroU32;
 
-use super::arrivals::{Burst, Stream, times};
+use super::arrivals::{ArrivalStream, Burst, times};
 use super::choices::Choices;
-use super::trace::Recorded;
-use crate::wire::{Planned, PlannedLimit};
+use super::trace::RecordedMessage;
+use crate::wire::{PlannedLimit, PlannedRoute};
 use sluiced_core::rate::Cost;
 use sluiced_core::scheduler::Share;
 use sluiced_settings::types::Route;
@@ -15,10 +15,10 @@ use sluiced_simulation::plan::{KeyCost, Message};
 
 /// All messages, and the names of their keys.
 #[derive(Debug)]
-pub(super) struct Drawn {
+pub(super) struct DrawnMessages {
     pub(super) messages: Vec<Message>,
     /// Of each keyed limit, in the order of the route.
-    pub(super) keys: Vec<Names>,
+    pub(super) keys: Vec<KeyNames>,
     /// Messages that a limit cannot count: when they come.
     pub(super) invalid: Vec<u64>,
     /// Why the first of them cannot be counted.
@@ -27,14 +27,14 @@ pub(super) struct Drawn {
 
 /// The names of keys.
 #[derive(Clone, Debug)]
-pub(super) enum Names {
+pub(super) enum KeyNames {
     /// The limit has none: it counts all messages together.
     None,
     Numbers,
     Known(Vec<Box<str>>),
 }
 
-impl Names {
+impl KeyNames {
     pub(super) fn of(&self, key: u32) -> String {
         match self {
             Self::None => String::new(),
@@ -48,12 +48,12 @@ impl Names {
 }
 
 /// The fields that all messages of a route have in common.
-struct Form<'a> {
-    planned: &'a Planned,
+struct MessageForm<'a> {
+    planned: &'a PlannedRoute,
     priority: u8,
 }
 
-impl Form<'_> {
+impl MessageForm<'_> {
     fn message(
         &self,
         at: u64,
@@ -101,16 +101,16 @@ fn too_dear(limits: &[PlannedLimit], takes: &[(Option<u32>, Cost)]) -> Option<St
 
 /// The expected messages.
 pub(super) fn foreseen(
-    planned: &Planned,
+    planned: &PlannedRoute,
     route: &Route,
     choices: &Choices<'_>,
-    streams: &[Stream],
+    streams: &[ArrivalStream],
     bursts: &[Burst],
     length: std::time::Duration,
     seed: u64,
-) -> Drawn {
+) -> DrawnMessages {
     let mut dice = Dice::new(seed ^ 0x9_1A17);
-    let form = Form {
+    let form = MessageForm {
         planned,
         priority: route.priority.least(),
     };
@@ -134,13 +134,13 @@ pub(super) fn foreseen(
         messages.push(form.message(at, 0, share.unwrap_or_default(), &takes));
     }
     let names = choices.key_of.iter().map(|by| match by {
-        None => Names::None,
+        None => KeyNames::None,
         Some(by) => match &choices.keys[*by].1.names {
-            Some(names) => Names::Known(names.clone()),
-            None => Names::Numbers,
+            Some(names) => KeyNames::Known(names.clone()),
+            None => KeyNames::Numbers,
         },
     });
-    Drawn {
+    DrawnMessages {
         messages,
         keys: keyed_only(planned, names.collect()),
         invalid,
@@ -156,7 +156,7 @@ fn share(route: &Route, tenant: u64, name: Option<&str>) -> Share {
     }
 }
 
-fn keyed_only(planned: &Planned, names: Vec<Names>) -> Vec<Names> {
+fn keyed_only(planned: &PlannedRoute, names: Vec<KeyNames>) -> Vec<KeyNames> {
     let both = planned.limits.iter().zip(names);
     let keyed = both.filter(|(limit, _)| limit.rule.is_some());
     keyed.map(|(_, names)| names).collect()
@@ -164,12 +164,12 @@ fn keyed_only(planned: &Planned, names: Vec<Names>) -> Vec<Names> {
 
 /// Numbers for texts, in the order in which they come.
 #[derive(Debug, Default)]
-struct Numbers {
+struct TextNumbers {
     known: HashMap<Box<str>, u32>,
     names: Vec<Box<str>>,
 }
 
-impl Numbers {
+impl TextNumbers {
     fn of(&mut self, text: &str) -> u32 {
         if let Some(number) = self.known.get(text) {
             return *number;
@@ -189,14 +189,18 @@ impl Numbers {
 }
 
 /// Messages of a trace: the templates of the route make keys, costs and tenants from them.
-pub(super) fn recorded(planned: &Planned, route: &Route, trace: &[Recorded]) -> Drawn {
-    let form = Form {
+pub(super) fn recorded(
+    planned: &PlannedRoute,
+    route: &Route,
+    trace: &[RecordedMessage],
+) -> DrawnMessages {
+    let form = MessageForm {
         planned,
         priority: route.priority.least(),
     };
-    let mut numbers: Vec<Numbers> = Vec::new();
-    numbers.resize_with(planned.limits.len(), Numbers::default);
-    let mut tenants = Numbers::default();
+    let mut numbers: Vec<TextNumbers> = Vec::new();
+    numbers.resize_with(planned.limits.len(), TextNumbers::default);
+    let mut tenants = TextNumbers::default();
     let (mut messages, mut invalid, mut why) = (Vec::new(), Vec::new(), None);
     for arrival in trace {
         let label = match planned.label(&arrival.message) {
@@ -223,10 +227,10 @@ pub(super) fn recorded(planned: &Planned, route: &Route, trace: &[Recorded]) -> 
     }
     let by_limit = planned.limits.iter().zip(numbers);
     let names = by_limit.map(|(limit, numbers)| match limit.limit.key() {
-        Some(_) => Names::Known(numbers.names),
-        None => Names::None,
+        Some(_) => KeyNames::Known(numbers.names),
+        None => KeyNames::None,
     });
-    Drawn {
+    DrawnMessages {
         messages,
         keys: keyed_only(planned, names.collect()),
         invalid,

@@ -27,7 +27,7 @@ const LONGEST: u64 = 16 * 1024 * 1024;
 
 /// A message of a trace.
 #[derive(Clone, Debug)]
-pub(super) struct Recorded {
+pub(super) struct RecordedMessage {
     /// The message's line, from 1.
     pub(super) line: usize,
     /// In microseconds since the first one.
@@ -51,12 +51,12 @@ struct TraceLine<'a> {
 ///
 /// # Errors
 /// Names the wrong line, and its fault.
-pub(super) fn read_trace(path: &Path) -> Result<Vec<Recorded>, String> {
+pub(super) fn read_trace(path: &Path) -> Result<Vec<RecordedMessage>, String> {
     let file = File::open(path).map_err(|why| format!("--trace {}: {why}", path.display()))?;
     lines(BufReader::new(file)).map_err(|why| format!("--trace {}: {why}", path.display()))
 }
 
-fn lines(mut input: impl std::io::BufRead) -> Result<Vec<Recorded>, String> {
+fn lines(mut input: impl std::io::BufRead) -> Result<Vec<RecordedMessage>, String> {
     let (mut found, mut text) = (Vec::new(), String::new());
     for number in 1.. {
         text.clear();
@@ -79,11 +79,13 @@ fn lines(mut input: impl std::io::BufRead) -> Result<Vec<Recorded>, String> {
         .first()
         .map(|(_, (at, _))| *at)
         .ok_or("it has no messages")?;
-    let recorded = found.into_iter().map(|(line, (at, message))| Recorded {
-        line,
-        at: ((at - first) * 1e6).round() as u64,
-        message,
-    });
+    let recorded = found
+        .into_iter()
+        .map(|(line, (at, message))| RecordedMessage {
+            line,
+            at: ((at - first) * 1e6).round() as u64,
+            message,
+        });
     Ok(recorded.collect())
 }
 

@@ -14,7 +14,7 @@ const WIDTH: usize = 80;
 
 /// What a plan is about, for its first line.
 #[derive(Debug)]
-pub(super) struct Head {
+pub(super) struct PlanHead {
     pub(super) route: String,
     pub(super) length: String,
     /// When it begins, if that matters.
@@ -26,7 +26,12 @@ pub(super) struct Head {
 }
 
 /// Everything except the plots.
-pub(super) fn words(head: &Head, figures: &Figures, findings: &[Finding], ends: bool) -> String {
+pub(super) fn words(
+    head: &PlanHead,
+    figures: &Figures,
+    findings: &[Finding],
+    ends: bool,
+) -> String {
     let mut text = String::new();
     let replicas = counted(head.replicas.into(), "replica");
     let start = head.start.as_ref();
@@ -87,7 +92,7 @@ fn row(what: &str, number: String, rest: String) -> [String; 3] {
     [what.to_owned(), number, rest]
 }
 
-fn rows(head: &Head, figures: &Figures, ends: bool) -> Vec<[String; 3]> {
+fn rows(head: &PlanHead, figures: &Figures, ends: bool) -> Vec<[String; 3]> {
     let number = |number: usize| grouped(number as u64);
     let oldest = match figures.waiting {
         0 => String::new(),
@@ -194,7 +199,7 @@ fn longest(keys: &[KeyFigures]) -> String {
     format!("\nlongest waits by key\n{table}")
 }
 
-pub(super) fn json(head: &Head, figures: &Figures, findings: &[Finding], ends: bool) -> Value {
+pub(super) fn json(head: &PlanHead, figures: &Figures, findings: &[Finding], ends: bool) -> Value {
     let waits = figures.waits.map(
         |[half, most, longest]| json!({ "p50_us": half, "p99_us": most, "longest_us": longest }),
     );

@@ -44,7 +44,7 @@ pub(super) struct Case {
     pub(super) invalid: Option<String>,
     /// What follows from each of these answers.
     #[serde(default)]
-    pub(super) answers: Vec<Answered>,
+    pub(super) answers: Vec<AnswerCase>,
 }
 
 /// A message, as it comes from its queue.
@@ -126,7 +126,7 @@ pub(super) struct Count {
 /// An answer, and what follows from it.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Answered {
+pub(super) struct AnswerCase {
     /// Unique among the answers of the test.
     pub(super) name: Spanned<String>,
     /// Of HTTP.
@@ -143,7 +143,7 @@ pub(super) struct Answered {
     /// How long the answer asks to wait.
     pub(super) wait: Option<Length>,
     /// The limit that the answer names, or `false`: none.
-    pub(super) throttles: Option<Named>,
+    pub(super) throttles: Option<NamedLimit>,
     pub(super) then: Option<Then>,
     pub(super) spends_attempt: Option<bool>,
     /// What `journal_id` makes of it.
@@ -159,16 +159,16 @@ pub(super) struct Answered {
 /// A limit that an answer names.
 #[derive(Debug, Deserialize)]
 #[serde(try_from = "Value")]
-pub(super) struct Named(Option<String>);
+pub(super) struct NamedLimit(Option<String>);
 
-impl Named {
+impl NamedLimit {
     /// `None`: it names none.
     pub(super) fn name(&self) -> Option<&str> {
         self.0.as_deref()
     }
 }
 
-impl TryFrom<Value> for Named {
+impl TryFrom<Value> for NamedLimit {
     type Error = &'static str;
 
     fn try_from(value: Value) -> Result<Self, &'static str> {

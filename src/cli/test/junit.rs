@@ -6,10 +6,10 @@ use std::path::Path;
 
 use quick_junit::{NonSuccessKind, Report, TestCase, TestCaseStatus, TestSuite};
 
-use super::Ran;
+use super::TestRun;
 
 /// Writes the tests of each file to `path`.
-pub(super) fn write(path: &Path, files: &[(String, Vec<Ran>)]) -> io::Result<()> {
+pub(super) fn write(path: &Path, files: &[(String, Vec<TestRun>)]) -> io::Result<()> {
     let mut report = Report::new("sluiced test");
     for (file, ran) in files {
         let mut suite = TestSuite::new(file.clone());

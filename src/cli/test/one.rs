@@ -10,11 +10,11 @@ use http::{HeaderName, HeaderValue, Response, StatusCode};
 use serde_json::{Map, Value, json};
 use toml::Spanned;
 
-use super::cases::{Answered, Case, Content, Counts, Incoming, Then};
+use super::cases::{AnswerCase, Case, Content, Counts, Incoming, Then};
 use super::compare::{differences, lower_headers};
 use crate::cli::trial::rendered::bare;
 use crate::cli::trial::{MADE_ID, chosen};
-use crate::wire::{Foreseen, Given, Trial};
+use crate::wire::{Forecast, TestAnswer, Trial};
 use sluiced_core::after_call::Next;
 use sluiced_core::judge::{DeadReason, Outcome};
 use sluiced_core::rate::Span;
@@ -23,7 +23,7 @@ use sluiced_ports::message::{self as message_parts, Message, Properties};
 use sluiced_settings::Loaded;
 
 /// What is not as expected: of the message itself, and of each answer by its name.
-type Results<'a> = Vec<(Option<&'a Spanned<String>>, Vec<String>)>;
+type CaseResults<'a> = Vec<(Option<&'a Spanned<String>>, Vec<String>)>;
 
 /// The routes that were tried, by their names: a file has many tests of one.
 pub(super) type Trials = BTreeMap<String, Trial>;
@@ -49,7 +49,7 @@ pub(super) fn run<'a>(
     case: &'a Case,
     loaded: &Loaded,
     trials: &mut Trials,
-) -> Result<Results<'a>, WrongTest<'a>> {
+) -> Result<CaseResults<'a>, WrongTest<'a>> {
     let route = case.route.as_deref();
     let (name, route) = chosen(&loaded.settings, route).map_err(WrongTest::new)?;
     let trial = match trials.entry(name.to_owned()) {
@@ -195,16 +195,16 @@ fn of_limits(
 }
 
 /// The answer of the test, as the downstream gets it.
-fn given(answer: &Answered) -> Result<Given, String> {
+fn given(answer: &AnswerCase) -> Result<TestAnswer, String> {
     match (answer.status, answer.smpp, answer.silence) {
-        (Some(status), None, None) => http(answer, status).map(Given::Http),
-        (None, Some(code), None) => Ok(Given::Smpp(code.0)),
-        (None, None, Some(silence)) => Ok(Given::Silence(silence.into())),
+        (Some(status), None, None) => http(answer, status).map(TestAnswer::Http),
+        (None, Some(code), None) => Ok(TestAnswer::Smpp(code.0)),
+        (None, None, Some(silence)) => Ok(TestAnswer::Silence(silence.into())),
         _ => Err("write one of `status`, `smpp` and `silence`".to_owned()),
     }
 }
 
-fn http(answer: &Answered, status: u16) -> Result<Response<Bytes>, String> {
+fn http(answer: &AnswerCase, status: u16) -> Result<Response<Bytes>, String> {
     let status = StatusCode::from_u16(status)
         .map_err(|_| format!("{status} is no status of HTTP: write one from 100 to 999"))?;
     let content: &Content = &answer.body;
@@ -225,7 +225,7 @@ fn http(answer: &Answered, status: u16) -> Result<Response<Bytes>, String> {
 }
 
 /// What follows from an answer.
-fn of_answer(answer: &Answered, foreseen: &Foreseen) -> Vec<String> {
+fn of_answer(answer: &AnswerCase, foreseen: &Forecast) -> Vec<String> {
     let outcome = foreseen.judgement.outcome;
     let word = |meaning: super::cases::Outcome| meaning.0.word().to_owned();
     let span = |wait| Span(wait).to_string();

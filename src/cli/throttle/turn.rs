@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::time::timeout;
 
-use super::Found;
+use super::ThrottleResult;
 use crate::cli::exit::Refusal;
 use sluiced_core::rate::Span;
 use sluiced_settings::Loaded;
@@ -35,7 +35,7 @@ const OF_SYSTEMD: &str = "/run/sluiced/callers.sock";
 
 /// What a script asks for.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Wanted<'a> {
+pub(super) struct PermitRequest<'a> {
     pub(super) limit: &'a str,
     pub(super) key: Option<&'a str>,
     pub(super) units: u32,
@@ -46,10 +46,10 @@ pub(super) struct Wanted<'a> {
 /// The callers that a script may ask, and what they listen on.
 pub(super) fn callers<'a>(
     loaded: &'a Loaded,
-    wanted: Wanted<'_>,
+    wanted: PermitRequest<'_>,
 ) -> Result<(&'a str, &'a Callers), Refusal> {
     let settings = &loaded.settings;
-    let Wanted { limit, key, .. } = wanted;
+    let PermitRequest { limit, key, .. } = wanted;
     let refused = |why: String| Err(Refusal::Arguments(why));
     let Some(own) = settings.limits.get(limit) else {
         let known: Vec<_> = settings.limits.keys().map(String::as_str).collect();
@@ -98,8 +98,8 @@ pub(super) fn callers<'a>(
 pub(super) async fn ask(
     loaded: &Loaded,
     (name, callers): (&str, &Callers),
-    wanted: Wanted<'_>,
-) -> Result<Found, Refusal> {
+    wanted: PermitRequest<'_>,
+) -> Result<ThrottleResult, Refusal> {
     let failed = |why: String| Refusal::Failed(format!("callers.{name}: {why}"));
     let wait = wanted
         .wait
@@ -139,15 +139,15 @@ pub(super) async fn ask(
     }
 }
 
-fn granted(body: &Value) -> Found {
+fn granted(body: &Value) -> ThrottleResult {
     let within = body["use_within_ms"].as_f64().unwrap_or_default();
-    Found {
+    ThrottleResult {
         use_within: Some(Duration::from_secs_f64(within.max(0.0) / 1e3)),
-        ..Found::default()
+        ..ThrottleResult::default()
     }
 }
 
-fn limited(headers: &HeaderMap, body: &Value) -> Found {
+fn limited(headers: &HeaderMap, body: &Value) -> ThrottleResult {
     // `"sender";q=5` and `"sender";r=0;t=12`
     let number = |header: &str, name: &str| -> Option<u64> {
         let text = headers.get(header)?.to_str().ok()?;
@@ -159,20 +159,23 @@ fn limited(headers: &HeaderMap, body: &Value) -> Found {
         .and_then(|v| v.to_str().ok()?.parse().ok());
     let millis = body["retry_after_ms"].as_u64();
     let wait = millis.map(Duration::from_millis);
-    Found {
+    ThrottleResult {
         limited: true,
         retry_after: wait.or_else(|| seconds.map(Duration::from_secs)),
         remaining: number("ratelimit", "r="),
         limit: number("ratelimit-policy", "q="),
         reset_after: number("ratelimit", "t=").map(Duration::from_secs),
-        ..Found::default()
+        ..ThrottleResult::default()
     }
 }
 
-type Answer = (StatusCode, HeaderMap, Value);
+type PermitAnswer = (StatusCode, HeaderMap, Value);
 
 /// One request on a connection of its own. An error says why there is no answer.
-async fn exchange(callers: &Callers, request: Request<Full<Bytes>>) -> Result<Answer, String> {
+async fn exchange(
+    callers: &Callers,
+    request: Request<Full<Bytes>>,
+) -> Result<PermitAnswer, String> {
     if callers.cert_file.is_some() {
         return Err("over TLS is not asked from here; use curl".to_owned());
     }
@@ -186,7 +189,7 @@ async fn exchange(callers: &Callers, request: Request<Full<Bytes>>) -> Result<An
     .map_err(|error| error.to_string())
 }
 
-async fn over<T>(stream: T, request: Request<Full<Bytes>>) -> hyper::Result<Answer>
+async fn over<T>(stream: T, request: Request<Full<Bytes>>) -> hyper::Result<PermitAnswer>
 where
     T: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + Send + 'static,
 {

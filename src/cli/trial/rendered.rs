@@ -7,7 +7,7 @@ use http::{HeaderMap, Request};
 use serde_json::{Map, Value, json};
 
 use super::super::text::printable;
-use crate::wire::Rendered;
+use crate::wire::RenderedMessage;
 use sluiced_pdu::Address;
 use sluiced_smpp::Submission;
 use sluiced_template::sms::Encoding;
@@ -18,29 +18,29 @@ const SECRET: [&str; 6] = ["auth", "cookie", "key", "password", "secret", "token
 const SHOWN: usize = 2000;
 
 /// For a person.
-pub(super) fn write(rendered: &Rendered, out: &mut impl Write) -> io::Result<()> {
+pub(super) fn write(rendered: &RenderedMessage, out: &mut impl Write) -> io::Result<()> {
     match rendered {
-        Rendered::Http(request) => write_request(request, out),
-        Rendered::Smpp(submission) => write_submission(submission, out),
+        RenderedMessage::Http(request) => write_request(request, out),
+        RenderedMessage::Smpp(submission) => write_submission(submission, out),
     }
 }
 
 /// For programs.
-pub(super) fn as_json(rendered: &Rendered) -> Value {
+pub(super) fn as_json(rendered: &RenderedMessage) -> Value {
     match rendered {
-        Rendered::Http(request) => json!({
+        RenderedMessage::Http(request) => json!({
             "method": request.method().as_str(),
             "url": request.uri().to_string(),
             "headers": shown(request.headers()).collect::<Vec<_>>(),
             "body": String::from_utf8_lossy(request.body()),
         }),
-        Rendered::Smpp(submission) => submission_as_json(submission),
+        RenderedMessage::Smpp(submission) => submission_as_json(submission),
     }
 }
 
 /// For comparison: with headers by their names, and with secrets.
-pub(in crate::cli) fn bare(rendered: &Rendered) -> Value {
-    let Rendered::Http(request) = rendered else {
+pub(in crate::cli) fn bare(rendered: &RenderedMessage) -> Value {
+    let RenderedMessage::Http(request) = rendered else {
         return as_json(rendered);
     };
     let mut headers = Map::new();
