@@ -37,7 +37,7 @@ pub use self::misfits::misfits;
 pub use self::planned::{PlannedLimit, PlannedRoute};
 pub use self::probes::{Probe, probes};
 pub use self::queues::{SettledCounts, rabbit_at, rabbit_of, start_over};
-pub use self::standing::{StoredLimit, closed_why, kind, lost};
+pub use self::standing::{StoredLimit, closed_by_loss, closed_why, kind};
 pub use self::stores::{Policies, replica};
 pub use self::stores::{family, keyed_limit, redis_at, redis_of, replicas, store};
 
@@ -142,7 +142,7 @@ impl<'a> RouteParts<'a> {
         Ok(RouteSpec {
             name: Arc::from(name),
             rules: routes::rules(settings, name, route)?,
-            counting: pacers.counting(name, route)?,
+            counting: pacers.route_limits(name, route)?,
             downstream: downstreams::downstream(
                 name,
                 route,
@@ -217,7 +217,7 @@ pub fn start(
     });
     let events = Arc::new(CountedEvents::new(settings));
     let queues = Queues::new(settings, secrets, clock, Arc::clone(&events), &*store)?;
-    let owned = owners::owned(settings, &store, &queues);
+    let owned = owners::claim_names(settings, &store, &queues);
     if let Some(link) = owned.link() {
         health.component("names of the fleet", link);
     }

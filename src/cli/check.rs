@@ -57,7 +57,7 @@ pub async fn check(
     } else {
         settings::load(&args.config, env)
     };
-    let loaded = match fitting(configuration, misfits) {
+    let loaded = match check_misfits(configuration, misfits) {
         Ok(loaded) => loaded,
         Err(faults) => {
             report(&faults, out, colour)?;
@@ -97,7 +97,7 @@ pub async fn check(
 }
 
 /// A configuration that also has no fault which only backends can find.
-pub(super) fn fitting(
+pub(super) fn check_misfits(
     loaded: Result<Loaded, Faults>,
     misfits: impl FnOnce(&Loaded) -> Faults,
 ) -> Result<Loaded, Faults> {

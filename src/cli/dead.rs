@@ -20,7 +20,7 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 use secrecy::SecretString;
 
-use super::exit::{Exit, Refusal, loaded, named, only_one_of};
+use super::exit::{Exit, Refusal, find_named, load_configuration, only_one_of};
 use super::shell;
 use super::text::counted;
 use crate::wire;
@@ -140,7 +140,7 @@ impl LettersLocation {
             });
         }
         let needs = Needs::Section("rabbitmq");
-        let loaded = loaded(needs, &self.config, std::env::vars())?;
+        let loaded = load_configuration(needs, &self.config, std::env::vars())?;
         if loaded.settings.backend.queue == QueueBackend::Embedded {
             return Err(Refusal::Failed(format!(
                 "with `backend.queue = \"embedded\"` there is no queue of dead letters: what was not delivered is in `{}`",
@@ -149,7 +149,9 @@ impl LettersLocation {
         }
         let queues = match (&self.queue, &self.route) {
             (Some(queue), _) => vec![queue.clone()],
-            (None, Some(route)) => vec![dead_of(named("route", route, &loaded.settings.routes)?.1)],
+            (None, Some(route)) => vec![dead_of(
+                find_named("route", route, &loaded.settings.routes)?.1,
+            )],
             // Routes may share a queue.
             (None, None) => {
                 let all = loaded.settings.routes.values().map(dead_of);

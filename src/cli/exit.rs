@@ -111,7 +111,7 @@ pub(super) fn only_one_of(option: &str, is_given: bool, config: &[PathBuf]) -> R
 }
 
 /// The configuration of a command that needs these secrets.
-pub(super) fn loaded(
+pub(super) fn load_configuration(
     needs: Needs,
     files: &[PathBuf],
     env: impl Iterator<Item = (String, String)>,
@@ -120,7 +120,7 @@ pub(super) fn loaded(
 }
 
 /// What the configuration has under a name. Refuses one that is not there, and offers the nearest.
-pub(super) fn named<'a, T>(
+pub(super) fn find_named<'a, T>(
     what: &str,
     name: &str,
     all: &'a BTreeMap<String, T>,

@@ -16,7 +16,7 @@ use clap::Args;
 use serde_json::{Value, json};
 
 use super::dead::{self, FoundLetters};
-use super::exit::{Exit, Refusal, loaded};
+use super::exit::{Exit, Refusal, load_configuration};
 use super::limits::LimitsLocation;
 use super::limits::key::{self, KeyState};
 use super::shell;
@@ -79,9 +79,9 @@ struct FoundKey {
 pub(super) async fn run(args: &FindArgs, out: &mut (impl Write + Send)) -> Result<Exit, Refusal> {
     // These questions need no secret of a downstream, and not always one of Redis.
     let needs = Needs::Section("rabbitmq");
-    let settings = loaded(needs, &args.config, std::env::vars())?.settings;
+    let settings = load_configuration(needs, &args.config, std::env::vars())?.settings;
     if let Some(route) = &args.route {
-        super::trial::chosen(&settings, Some(route))?;
+        super::trial::choose_route(&settings, Some(route))?;
     }
     let letters = match (&args.id, settings.backend.queue) {
         (Some(id), QueueBackend::Rabbitmq) => {

@@ -19,7 +19,7 @@ use secrecy::SecretString;
 use serde_json::json;
 
 use self::key::WaitReasons;
-use super::exit::{Exit, Refusal, loaded, named, only_one_of};
+use super::exit::{Exit, Refusal, find_named, load_configuration, only_one_of};
 use super::shell;
 use super::text::counted;
 use crate::wire;
@@ -152,7 +152,7 @@ impl LimitsLocation {
             (options, None)
         } else {
             let needs = Needs::Section("redis");
-            let loaded = loaded(needs, &self.config, std::env::vars())?;
+            let loaded = load_configuration(needs, &self.config, std::env::vars())?;
             if loaded.settings.backend.limits == LimitBackend::Memory {
                 return Err(Refusal::Failed(
                     "these limits are kept in the process that runs (`backend.limits = \
@@ -172,7 +172,7 @@ impl LimitsLocation {
 
 impl OpenLimits {
     /// The configuration. Refused without one, with what to do.
-    pub(super) fn configured(&self, why: &str) -> Result<&Loaded, Refusal> {
+    pub(super) fn require_configuration(&self, why: &str) -> Result<&Loaded, Refusal> {
         let loaded = self.loaded.as_ref();
         loaded.ok_or_else(|| Refusal::Arguments(why.to_owned()))
     }
@@ -197,7 +197,9 @@ impl OpenLimits {
     pub(super) async fn policy<'a>(&'a self, limit: &'a str) -> Result<PolicyOf<'a>, Refusal> {
         let of = |family| PolicyOf::new(&*self.store, family, limit);
         if let Some(settings) = self.settings() {
-            return Ok(of(wire::family(named("limit", limit, &settings.limits)?.1)));
+            return Ok(of(wire::family(
+                find_named("limit", limit, &settings.limits)?.1,
+            )));
         }
         let keyed = of(Family::Keyed);
         Ok(match keyed.inspect().await?.policy {
@@ -227,7 +229,9 @@ async fn open(args: &OpenArgs, out: &mut (impl Write + Send)) -> Result<(), Refu
         .policy
         .as_ref()
         .and_then(|policy| policy.paused_until(found.now));
-    let lost = key::lost(&opened, name, &found).await?.map(|(_, why)| why);
+    let lost = key::closed_by_loss(&opened, name, &found)
+        .await?
+        .map(|(_, why)| why);
     let why = paused.map(|_| ClosedReason::Paused).or(lost);
     // Only a `once` limit counts by queue, and it owes nothing.
     let key = args.key.as_deref();

@@ -24,16 +24,16 @@ use std::time::Duration;
 
 use clap::Args;
 
-use self::arrivals::{ArrivalStream, Burst, MOST, count};
+use self::arrivals::{ArrivalStream, Burst, MOST, count_messages};
 use self::choices::{Choices, CostsOf, KeysOf};
 use self::figures::Figures;
 use self::findings::{Finding, PlanFacts, Weight, findings, left_out, zone};
-use self::messages::{DrawnMessages, foreseen, recorded};
+use self::messages::{DrawnMessages, draw_messages, messages_of_trace};
 use self::trace::read_trace;
 use self::words::{PlanHead, time};
-use super::exit::{Exit, Refusal, loaded};
+use super::exit::{Exit, Refusal, load_configuration};
 use super::shell;
-use super::trial::chosen;
+use super::trial::choose_route;
 use crate::wire::PlannedRoute;
 use sluiced_core::rate::Span;
 use sluiced_core::time::{StoreTime, micros};
@@ -100,12 +100,12 @@ pub(super) fn run(
     env: impl Iterator<Item = (String, String)>,
     out: &mut impl Write,
 ) -> Result<Exit, Refusal> {
-    let Loaded { settings, .. } = loaded(Needs::Nothing, &args.config, env)?;
-    let (name, whole) = chosen(&settings, args.route.as_deref())?;
+    let Loaded { settings, .. } = load_configuration(Needs::Nothing, &args.config, env)?;
+    let (name, whole) = choose_route(&settings, args.route.as_deref())?;
     let (route, once) = without_once(&settings, whole)?;
     let route = &route;
     let planned = PlannedRoute::new(&settings, name, route)?;
-    let asked = asked(args, &planned, route).map_err(Refusal::Arguments)?;
+    let asked = plan_inputs(args, &planned, route).map_err(Refusal::Arguments)?;
     let plan = Plan {
         seed: args.seed,
         length: asked.length,
@@ -218,7 +218,11 @@ struct PlanInputs {
     tenants: bool,
 }
 
-fn asked(args: &PlanArgs, planned: &PlannedRoute, route: &Route) -> Result<PlanInputs, String> {
+fn plan_inputs(
+    args: &PlanArgs,
+    planned: &PlannedRoute,
+    route: &Route,
+) -> Result<PlanInputs, String> {
     if let Some(file) = &args.trace {
         let trace = read_trace(file)?;
         let last = trace.last().map_or(0, |arrival| arrival.at);
@@ -227,7 +231,7 @@ fn asked(args: &PlanArgs, planned: &PlannedRoute, route: &Route) -> Result<PlanI
         let within = trace.partition_point(|arrival| arrival.at < micros(length));
         return Ok(PlanInputs {
             length,
-            drawn: recorded(planned, route, &trace[..within]),
+            drawn: messages_of_trace(planned, route, &trace[..within]),
             arrivals: format!("the trace {}", file.display()),
             steady: 0.0,
             assumed: Vec::new(),
@@ -252,7 +256,7 @@ fn asked(args: &PlanArgs, planned: &PlannedRoute, route: &Route) -> Result<PlanI
     let assumed = choices.assumed.iter().map(|&name| name.to_owned());
     Ok(PlanInputs {
         length,
-        drawn: foreseen(planned, route, &choices, streams, bursts, length, args.seed),
+        drawn: draw_messages(planned, route, &choices, streams, bursts, length, args.seed),
         arrivals: arrivals.join(", "),
         steady: steady.map(|stream| stream.rate.per_second()).sum(),
         assumed: assumed.collect(),
@@ -266,7 +270,10 @@ fn check_count(args: &PlanArgs, length: Duration) -> Result<(), String> {
         let why = "what comes? --arrivals 300/1s, --burst 6000@0s, both, or --trace FILE";
         return Err(why.to_owned());
     }
-    let of_streams = args.arrivals.iter().map(|stream| count(stream, length));
+    let of_streams = args
+        .arrivals
+        .iter()
+        .map(|stream| count_messages(stream, length));
     let bursts = args.burst.iter().filter(|burst| burst.at < length);
     let of_bursts = bursts.map(|burst| u64::from(burst.count));
     let within = Span(length);

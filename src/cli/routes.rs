@@ -8,11 +8,11 @@ use std::io::Write;
 use clap::{Args, Subcommand};
 use serde_json::json;
 
-use super::exit::{Exit, Refusal, named};
+use super::exit::{Exit, Refusal, find_named};
 use super::limits::pause::{PauseOptions, PauseTarget};
 use super::limits::{LimitsLocation, OpenLimits};
 use super::shell;
-use super::text::{state, table};
+use super::text::{state_in_words, table};
 use crate::wire::StoredLimit;
 use sluiced_ports::policies::{PolicyOf, pause_of};
 use sluiced_ports::store::Family;
@@ -84,7 +84,7 @@ pub(super) async fn run(args: &RoutesArgs, out: &mut (impl Write + Send)) -> Res
 async fn open(location: &LimitsLocation, name: &str) -> Result<(OpenLimits, String), Refusal> {
     let opened = location.open().await?;
     if let Some(settings) = opened.settings() {
-        named("route", name, &settings.shown())?;
+        find_named("route", name, &settings.shown())?;
     }
     Ok((opened, pause_of(name)))
 }
@@ -99,7 +99,8 @@ fn route<'a>(opened: &'a OpenLimits, name: &'a str, key: &'a str) -> PauseTarget
 
 async fn list(args: &ListRoutesArgs, out: &mut (impl Write + Send)) -> Result<(), Refusal> {
     let opened = args.location.open().await?;
-    let loaded = opened.configured("list needs --config: the names of the routes stand there")?;
+    let loaded =
+        opened.require_configuration("list needs --config: the names of the routes stand there")?;
     let mut all = Vec::new();
     for (name, own) in loaded.settings.shown() {
         let key = pause_of(&name);
@@ -107,7 +108,7 @@ async fn list(args: &ListRoutesArgs, out: &mut (impl Write + Send)) -> Result<()
         let is_known = found.policy.is_some();
         let standing = StoredLimit { found, lost: None };
         let state = match is_known {
-            true => state(&standing),
+            true => state_in_words(&standing),
             false => "not running yet".to_owned(),
         };
         all.push((name, own.source, state));

@@ -17,7 +17,7 @@ use tokio_util::task::TaskTracker;
 use tracing::{error, info, warn};
 
 use self::reload::Reloads;
-use super::check::{fitting, report};
+use super::check::{check_misfits, report};
 use super::exit::{Exit, StopSignals};
 use crate::wire::{self, RunningDaemon, SettledCounts, WireError};
 use sluiced_core::rate::Span;
@@ -112,7 +112,7 @@ pub async fn run(args: &RunArgs, err: &mut impl Write, colour: bool) -> io::Resu
 /// The configuration; `None`: it is wrong, and `err` says why.
 fn configuration(args: &RunArgs, err: &mut impl Write, colour: bool) -> io::Result<Option<Loaded>> {
     let configuration = settings::load(&args.config, std::env::vars());
-    let loaded = match fitting(configuration, wire::misfits) {
+    let loaded = match check_misfits(configuration, wire::misfits) {
         Ok(loaded) => loaded,
         Err(faults) => return report(&faults, err, colour).map(|()| None),
     };

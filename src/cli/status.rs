@@ -17,7 +17,7 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use rustix::termios::tcgetwinsize;
 
-use super::exit::{Exit, Refusal, loaded};
+use super::exit::{Exit, Refusal, load_configuration};
 use super::limits::LimitsLocation;
 use super::view::view;
 use sluiced_settings::Needs;
@@ -63,7 +63,7 @@ pub(super) async fn status(
     out: &mut impl Write,
     terminal: bool,
 ) -> Result<Exit, Refusal> {
-    let replica = args.replica.asked(std::env::vars()).await?;
+    let replica = args.replica.find(std::env::vars()).await?;
     if args.json {
         let text = replica.text().await.map_err(Refusal::Failed)?;
         writeln!(out, "{}", text.trim_end())?;
@@ -80,7 +80,7 @@ pub(super) async fn status(
 impl ReplicaArgs {
     /// The configured replica. If it does not answer, one that reported its address to the others: that may have come
     /// by a variable that is not set here.
-    pub(super) async fn asked(
+    pub(super) async fn find(
         &self,
         env: impl Iterator<Item = (String, String)>,
     ) -> Result<AskedReplica, Refusal> {
@@ -121,7 +121,7 @@ impl ReplicaArgs {
             let mut env = env;
             env.find_map(|(name, value)| (name == LISTEN).then_some(value))
         } else {
-            let loaded = loaded(Needs::Nothing, &self.config, env)?;
+            let loaded = load_configuration(Needs::Nothing, &self.config, env)?;
             Some(loaded.settings.admin.listen)
         };
         let listen = configured.unwrap_or_else(|| USUAL.to_owned());

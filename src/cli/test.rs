@@ -22,8 +22,8 @@ use clap::Args;
 use toml::Spanned;
 
 use self::cases::Cases;
-use super::check::fitting;
-use super::exit::{Exit, Refusal, loaded};
+use super::check::check_misfits;
+use super::exit::{Exit, Refusal, load_configuration};
 use crate::wire;
 use sluiced_settings::{Loaded, Needs};
 
@@ -60,8 +60,8 @@ pub(super) fn run(
     env: impl Iterator<Item = (String, String)>,
     out: &mut impl Write,
 ) -> Result<Exit, Refusal> {
-    let configuration = loaded(Needs::MadeUp, &args.config, env)?;
-    let loaded = fitting(Ok(configuration), wire::misfits).map_err(Refusal::Faults)?;
+    let configuration = load_configuration(Needs::MadeUp, &args.config, env)?;
+    let loaded = check_misfits(Ok(configuration), wire::misfits).map_err(Refusal::Faults)?;
     writes_over_no_input(args)?;
     let mut files = Vec::new();
     for path in &args.tests {

@@ -82,7 +82,7 @@ pub(super) fn utc_of(at: StoreTime) -> String {
 }
 
 /// An operator's pause, and how long it lasts.
-pub(super) fn paused(by: &str, left: Duration) -> String {
+pub(super) fn paused_in_words(by: &str, left: Duration) -> String {
     if left > UNTIL_RESUMED {
         format!("paused by {by} until resumed")
     } else {
@@ -91,7 +91,7 @@ pub(super) fn paused(by: &str, left: Duration) -> String {
 }
 
 /// Whether anything passes.
-pub(super) fn state(standing: &StoredLimit) -> String {
+pub(super) fn state_in_words(standing: &StoredLimit) -> String {
     let found = &standing.found;
     let now = found.now;
     let pause = found.policy.as_ref().and_then(|policy| {
@@ -100,7 +100,7 @@ pub(super) fn state(standing: &StoredLimit) -> String {
         Some((until.since(now), by))
     });
     match (pause, found.frozen_until, standing.lost) {
-        (Some((left, by)), ..) => paused(by, left),
+        (Some((left, by)), ..) => paused_in_words(by, left),
         (None, Some(until), _) => format!(
             "frozen by the downstream for another {}",
             rough(until.since(now))

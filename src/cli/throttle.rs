@@ -30,7 +30,7 @@ use clap::Args;
 use secrecy::SecretString;
 use serde_json::json;
 
-use super::exit::{Exit, Refusal, loaded, only_one_of};
+use super::exit::{Exit, Refusal, load_configuration, only_one_of};
 use super::shell;
 use crate::wire;
 use sluiced_core::limits::admission::Decision;
@@ -128,7 +128,7 @@ pub(super) async fn run(
     let answer = match &args.limit {
         Some(limit) => {
             // The token of its callers is read when they are asked; it needs no other secret.
-            let loaded = loaded(Needs::Nothing, &args.config, env)?;
+            let loaded = load_configuration(Needs::Nothing, &args.config, env)?;
             let wanted = PermitRequest {
                 limit,
                 key: args.key.as_deref(),
@@ -166,7 +166,7 @@ async fn of_its_own(
         Some(url) => wire::redis_at(url.clone()),
         None => {
             let needs = Needs::Section("redis");
-            wire::redis_of(&loaded(needs, &args.config, env)?)?
+            wire::redis_of(&load_configuration(needs, &args.config, env)?)?
         }
     };
     let store = wire::store(&options).await?;

@@ -53,7 +53,7 @@ pub(super) async fn top(
     out: &mut impl Write,
     colour: bool,
 ) -> Result<Exit, Refusal> {
-    let asked = args.replica.asked(std::env::vars()).await?;
+    let asked = args.replica.find(std::env::vars()).await?;
     let mut signals = StopSignals::new()?;
     let modes = Modes::set();
     write!(out, "{ENTER}")?;

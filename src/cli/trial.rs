@@ -17,10 +17,10 @@ use clap::Args;
 use serde_json::{Value, json};
 
 use self::ahead::Ahead;
-use super::exit::{Exit, Refusal, named};
+use super::exit::{Exit, Refusal, find_named};
 use super::limits::{LimitsLocation, OpenLimits, key};
 use super::shell;
-use super::text::{counted, printable, rough, state};
+use super::text::{counted, printable, rough, state_in_words};
 use crate::wire::{self, PlannedLimit, RenderedMessage, StoredLimit, Trial};
 use sluiced_amqp::rabbit::letters::Letters;
 use sluiced_core::limits::admission::Charge;
@@ -76,8 +76,8 @@ struct LimitAnswer {
 /// Writes what would happen to the message to `out`.
 pub(super) async fn run(args: &TryArgs, out: &mut (impl Write + Send)) -> Result<Exit, Refusal> {
     let opened = LimitsLocation::of(args.config.clone()).open().await?;
-    let loaded = opened.configured("a configuration is needed")?;
-    let (name, route) = chosen(&loaded.settings, args.route.as_deref())?;
+    let loaded = opened.require_configuration("a configuration is needed")?;
+    let (name, route) = choose_route(&loaded.settings, args.route.as_deref())?;
     let trial = Trial::new(loaded, name, route)?;
     let message = if args.peek {
         peeked(&wire::rabbit_of(loaded)?, &loaded.settings, route).await?
@@ -107,13 +107,13 @@ pub(super) async fn run(args: &TryArgs, out: &mut (impl Write + Send)) -> Result
 }
 
 /// The route of this name, or the only one.
-pub(super) fn chosen<'a>(
+pub(super) fn choose_route<'a>(
     settings: &'a Settings,
     name: Option<&str>,
 ) -> Result<(&'a str, &'a Route), Refusal> {
     let routes = &settings.routes;
     match (name, routes.first_key_value()) {
-        (Some(name), _) => named("route", name, routes),
+        (Some(name), _) => find_named("route", name, routes),
         (None, Some((name, route))) if routes.len() == 1 => Ok((name, route)),
         (None, _) => {
             let names: Vec<&str> = routes.keys().map(String::as_str).collect();
@@ -230,7 +230,7 @@ async fn answer(
         limit: name.clone(),
         key: charge.key.0.as_deref().map(str::to_owned),
         cost: charge.cost.get(),
-        now: state(&StoredLimit {
+        now: state_in_words(&StoredLimit {
             found: found.clone(),
             lost: None,
         }),
@@ -249,7 +249,7 @@ async fn answer(
         return Ok((found.now, answer));
     };
     (answer.now, answer.wait) = left.fits(charge.cost.get());
-    if let Some(why) = left.ended() {
+    if let Some(why) = left.why_uncalled() {
         (answer.now, answer.wait, answer.is_end) = (why.to_owned(), None, true);
     }
     Ok((found.now, answer))

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::text::{counted, paused, printable, rough};
+use super::text::{counted, paused_in_words, printable, rough};
 use sluiced_status::{BARS, Fleet, MOVING, Replica, RouteState, time_left};
 use sluiced_telemetry::CHANGE;
 
@@ -325,7 +325,10 @@ fn reasons(route: &RouteState) -> Vec<(&'static str, String)> {
 /// Why nothing passes, or less than configured.
 fn held_up(limit: &Value) -> Option<String> {
     if let Some(left) = time_left(limit, "paused_until") {
-        return Some(paused(limit["paused_by"].as_str().unwrap_or("?"), left));
+        return Some(paused_in_words(
+            limit["paused_by"].as_str().unwrap_or("?"),
+            left,
+        ));
     }
     if let Some(left) = time_left(limit, "frozen_until") {
         return Some(format!(

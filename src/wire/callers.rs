@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::WireError;
-use super::options::rotating;
+use super::options::rotating_secret;
 use super::pacers::Pacers;
 use sluiced_callers::{
     AskedLimit, Callers, CallersOptions, CountVerdict, Identity, Inherited, KeyedLimits, Listener,
@@ -111,14 +111,14 @@ impl NamedCallers<'_> {
             route: Arc::clone(&self.route),
             limits: asked(settings, callers),
             store: pacers.store_link(),
-            keyed: KeyedLimits::new(pacers.keyed_store(), pacers.keyed(&callers.limits)),
+            keyed: KeyedLimits::new(pacers.keyed_store(), pacers.keyed_of(&callers.limits)),
             max_wait: callers.max_wait.get(),
             max_waiting: callers.max_waiting,
             use_within: callers.use_within.get(),
             counts: settings
                 .counts_after(callers)
                 .then(|| callers.ends_after.get()),
-            token: rotating(secrets, callers.token_file.as_deref())
+            token: rotating_secret(secrets, callers.token_file.as_deref())
                 .map_err(|e| self.wrong("token_file", e))?,
             identity: identity(secrets, callers).map_err(|why| self.wrong("cert_file", why))?,
             connections,
@@ -136,7 +136,7 @@ impl NamedCallers<'_> {
         Ok(RouteSpec {
             name: Arc::clone(&self.route),
             rules: rules(settings, self.name, callers),
-            counting: RouteLimits::new(templates, pacers.counted(&callers.limits)),
+            counting: RouteLimits::new(templates, pacers.limits_of(&callers.limits)),
             downstream: ports.downstream,
             // What a downstream answers to callers is not seen here.
             figures: RouteFigures::none(),
@@ -155,7 +155,10 @@ fn counting_verdicts(meters: &Arc<RouteMeters>) -> CountVerdict {
 }
 
 /// Whether the listener could open its address, and whether its certificate and key fit: for `sluiced check --connect`.
-pub(super) fn look(callers: &types::Callers, secrets: &Secrets) -> Result<String, String> {
+pub(super) fn check_listener(
+    callers: &types::Callers,
+    secrets: &Secrets,
+) -> Result<String, String> {
     let identity = identity(secrets, callers)?;
     let place = Listener::look(&callers.listen).map_err(|e| e.to_string())?;
     Ok(match identity {
@@ -173,7 +176,7 @@ pub(super) fn identity(
         return Ok(None);
     };
     let key: Option<Secret> =
-        rotating(secrets, callers.key_file.as_deref()).map_err(|e| e.to_string())?;
+        rotating_secret(secrets, callers.key_file.as_deref()).map_err(|e| e.to_string())?;
     let Some(key) = key else {
         return Err("a certificate needs its key; write key_file".to_owned());
     };

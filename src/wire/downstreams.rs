@@ -10,7 +10,7 @@ use secrecy::SecretString;
 use tokio::sync::mpsc;
 
 use super::WireError;
-use super::options::{certificate, rotating};
+use super::options::{certificate, rotating_secret};
 use sluiced_http::HttpDownstream;
 use sluiced_ports::connect::Secret;
 use sluiced_ports::dial::{Credentials, Misconfigured};
@@ -158,7 +158,7 @@ fn credentials(
     let (secret, cert_file, key_file) = match downstream {
         types::Downstream::Http(http) => {
             let secret = http.auth.as_ref().map(|auth| secret_of(secrets, auth));
-            proxy = rotating(secrets, http.proxy_password_file.as_deref())?;
+            proxy = rotating_secret(secrets, http.proxy_password_file.as_deref())?;
             (secret.transpose()?, &http.cert_file, &http.key_file)
         }
         types::Downstream::Smpp(smpp) => {
@@ -209,7 +209,7 @@ fn made_up(downstream: &types::Downstream, secrets: &Secrets) -> Credentials {
 fn named(secrets: &Secrets) -> Result<BTreeMap<String, Secret>, SecretError> {
     let named = secrets.named().iter().map(|(name, file)| {
         let read = match secrets.are_complete() {
-            true => rotating(secrets, Some(file))?,
+            true => rotating_secret(secrets, Some(file))?,
             false => None,
         };
         let secret = read.unwrap_or_else(|| Secret::from(SecretString::from(HIDDEN)));
@@ -244,7 +244,7 @@ fn secret_of(secrets: &Secrets, auth: &Auth) -> Result<Secret, SecretError> {
 }
 
 fn read(secrets: &Secrets, (value, file, name): SecretPlace<'_>) -> Result<Secret, SecretError> {
-    match (value, rotating(secrets, file)?) {
+    match (value, rotating_secret(secrets, file)?) {
         (Some(value), None) => Ok(Secret::from(value.clone())),
         (None, Some(file)) => Ok(file),
         _ => Err(SecretError::Choice(name)),

@@ -18,7 +18,7 @@ use sluiced_store::redis::RedisOptions;
 const LONGEST_WAIT: Duration = Duration::from_secs(24 * 3600);
 
 /// The secret in a file, which is read again at each use.
-pub(super) fn rotating(
+pub(super) fn rotating_secret(
     secrets: &Secrets,
     file: Option<&Path>,
 ) -> Result<Option<Secret>, SecretError> {
@@ -36,7 +36,7 @@ pub(super) fn rotating(
 pub(super) fn redis(settings: &Settings, secrets: &Secrets) -> Result<RedisOptions, WireError> {
     let redis = &settings.redis;
     let failed = |e| WireError::new("redis", e);
-    let secret = |file: Option<&Path>| rotating(secrets, file).map_err(failed);
+    let secret = |file: Option<&Path>| rotating_secret(secrets, file).map_err(failed);
     Ok(RedisOptions {
         password: secret(redis.password_file.as_deref())?,
         sentinel_password: secret(redis.sentinel_password_file.as_deref())?,
@@ -52,7 +52,7 @@ pub(super) fn redis(settings: &Settings, secrets: &Secrets) -> Result<RedisOptio
 /// How to reach RabbitMQ.
 pub(super) fn rabbit(settings: &Settings, secrets: &Secrets) -> Result<RabbitOptions, WireError> {
     let rabbit = &settings.rabbitmq;
-    let password = rotating(secrets, rabbit.password_file.as_deref());
+    let password = rotating_secret(secrets, rabbit.password_file.as_deref());
     Ok(RabbitOptions {
         password: password.map_err(|e| WireError::new("rabbitmq", e))?,
         tls: tls(
@@ -112,7 +112,10 @@ pub(super) fn certificate(
     certificate: Option<&Path>,
     key: Option<&Path>,
 ) -> Result<Option<ClientCertificate>, SecretError> {
-    let (certificate, key) = (rotating(secrets, certificate)?, rotating(secrets, key)?);
+    let (certificate, key) = (
+        rotating_secret(secrets, certificate)?,
+        rotating_secret(secrets, key)?,
+    );
     let both = certificate.zip(key);
     Ok(both.map(|(certificate, key)| ClientCertificate { certificate, key }))
 }

@@ -16,7 +16,7 @@ use sluiced_settings::types::{LimitBackend, Settings, callers_route};
 
 /// Claims the names of limits and routes for the fleet. The fleet has the name `redis.fleet`, or else the name that the
 /// queues give it.
-pub(super) fn owned(settings: &Settings, store: &Arc<dyn Store>, queues: &Queues) -> Owned {
+pub(super) fn claim_names(settings: &Settings, store: &Arc<dyn Store>, queues: &Queues) -> Owned {
     if settings.backend.limits == LimitBackend::Memory {
         return Owned::alone();
     }

@@ -60,13 +60,13 @@ impl<'a> Pacers<'a> {
     }
 
     /// How the limits of a route count its messages.
-    pub(super) fn counting(&self, name: &str, route: &Route) -> Result<RouteLimits, WireError> {
+    pub(super) fn route_limits(&self, name: &str, route: &Route) -> Result<RouteLimits, WireError> {
         let templates = route_templates(self.settings, name, route)?;
-        Ok(RouteLimits::new(templates, self.counted(&route.limits)))
+        Ok(RouteLimits::new(templates, self.limits_of(&route.limits)))
     }
 
     /// The limits of these names, as they count messages.
-    pub(super) fn counted(&self, names: &[String]) -> Vec<RouteLimit> {
+    pub(super) fn limits_of(&self, names: &[String]) -> Vec<RouteLimit> {
         let known = |name: &String| match self.limits.get(name.as_str()) {
             Some(limit) => RouteLimit::Keyed {
                 limit: Arc::clone(limit),
@@ -78,7 +78,7 @@ impl<'a> Pacers<'a> {
     }
 
     /// The keyed ones of the limits of these names.
-    pub(super) fn keyed(&self, names: &[String]) -> Vec<Arc<KeyedLimit>> {
+    pub(super) fn keyed_of(&self, names: &[String]) -> Vec<Arc<KeyedLimit>> {
         let known = names
             .iter()
             .filter_map(|name| self.limits.get(name.as_str()));

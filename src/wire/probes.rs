@@ -31,8 +31,8 @@ pub fn probes(loaded: &Loaded, strict: bool) -> Vec<Probe> {
         rabbit::probes(loaded, strict, &mut probes);
     }
     if loaded.settings.backend.limits == LimitBackend::Redis {
-        probes.push(("redis".to_owned(), redis::reached(loaded).boxed()));
-        probes.push(("fleet".to_owned(), redis::fleet(loaded).boxed()));
+        probes.push(("redis".to_owned(), redis::probe_redis(loaded).boxed()));
+        probes.push(("fleet".to_owned(), redis::probe_fleet(loaded).boxed()));
     }
     for (name, route) in &loaded.settings.routes {
         let (route, secrets) = (route.clone(), loaded.secrets.clone());
@@ -45,7 +45,7 @@ pub fn probes(loaded: &Loaded, strict: bool) -> Vec<Probe> {
         probes.push((format!("routes.{name}.downstream"), probe.boxed()));
     }
     for (name, callers) in &loaded.settings.callers {
-        let looked = callers::look(callers, &loaded.secrets);
+        let looked = callers::check_listener(callers, &loaded.secrets);
         let probe = std::future::ready(looked);
         probes.push((format!("callers.{name}.listen"), probe.boxed()));
     }
@@ -80,11 +80,11 @@ async fn open(
     };
     match downstream.as_port().warm(bound + SLACK).await {
         Ok(()) => {
-            let way = reach::measured(downstream.as_port(), bound, limits).await;
+            let way = reach::measure(downstream.as_port(), bound, limits).await;
             Ok(format!("{done}, no call made{way}"))
         }
         // A look at the server itself would go around the proxy.
         Err(why) if is_proxied => Err(why),
-        Err(why) => Err(reach::explained(why, &origin).await),
+        Err(why) => Err(reach::explain(why, &origin).await),
     }
 }

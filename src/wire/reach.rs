@@ -34,7 +34,7 @@ const UNSEEN: &str =
     "; measured by handshakes: what is behind a proxy, a load balancer or a CDN is not seen";
 
 /// The result of some handshakes, in words. Nothing, if too few could be made.
-pub(super) async fn measured(
+pub(super) async fn measure(
     downstream: &dyn Downstream,
     bound: Duration,
     limits: &[(String, Limit)],
@@ -107,7 +107,7 @@ const HELLO: &[u8] =
     \x00\x00\x02\xc0\x2f\x01\x00";
 
 /// What failed at `url`, and the right URL if another kind of server listens there.
-pub(super) async fn explained(why: String, url: &str) -> String {
+pub(super) async fn explain(why: String, url: &str) -> String {
     match hint(url).await {
         Some(hint) => format!("{why}; {hint}"),
         None => why,

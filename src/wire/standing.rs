@@ -38,7 +38,7 @@ pub(super) async fn with_losses(
     let lost = match &found.policy {
         // A policy that this version cannot read is shown as it is.
         Some(policy) => match limit.with_policy(&policy.text) {
-            Ok(limit) => lost(store, name, &limit, policy).await?,
+            Ok(limit) => closed_by_loss(store, name, &limit, policy).await?,
             Err(_) => None,
         },
         None => None,
@@ -51,7 +51,7 @@ pub(super) async fn with_losses(
 ///
 /// # Errors
 /// When the store does not answer, or the numbers of the limit are too large.
-pub async fn lost(
+pub async fn closed_by_loss(
     store: &dyn Store,
     name: &str,
     limit: &Limit,

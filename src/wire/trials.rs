@@ -177,7 +177,7 @@ impl Trial {
     ///
     /// # Errors
     /// When no call can be made for the message; or when the answer is of another protocol than the downstream.
-    pub fn answered(
+    pub fn foresee(
         &self,
         message: &Message,
         attempt: u32,

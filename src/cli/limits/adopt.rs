@@ -8,7 +8,7 @@ use std::io::{self, Write};
 
 use serde_json::json;
 
-use super::show::short;
+use super::show::short_policy;
 use super::{NameArgs, Refusal, changed, operator, unused};
 use crate::wire::kind;
 use sluiced_core::policy::{PolicyUpdate, as_written};
@@ -51,7 +51,7 @@ pub(super) async fn run(args: &NameArgs, out: &mut (impl Write + Send)) -> Resul
             "another command changed `{name}` at the same time; nothing was set"
         ))
     })?;
-    let (was, is) = (short(&before.text), short(&file));
+    let (was, is) = (short_policy(&before.text), short_policy(&file));
     if args.location.json {
         let said =
             json!({ "name": name, "before": was, "in_force": is, "version": updated.updates });

@@ -9,7 +9,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use self::words::wait;
-use super::set::configured;
+use super::set::limit_of_words;
 use super::show::LABELS;
 use super::{OpenLimits, Refusal, unused};
 use crate::cli::text::facts;
@@ -142,7 +142,7 @@ fn queue_of(
 
 /// Until when a keyed limit grants nothing because its state was lost or may have been lost, and which of the two it
 /// is. `None`: neither (`wire::lost`).
-pub(super) async fn lost(
+pub(super) async fn closed_by_loss(
     opened: &OpenLimits,
     name: &str,
     found: &Inspection,
@@ -151,7 +151,7 @@ pub(super) async fn lost(
     let Some((limit, policy)) = limit.zip(found.policy.as_ref()) else {
         return Ok(None);
     };
-    Ok(wire::lost(&*opened.store, name, &limit, policy).await?)
+    Ok(wire::closed_by_loss(&*opened.store, name, &limit, policy).await?)
 }
 
 /// The limit under the current policy, or that of the file if there is none. `None`: it is not known.
@@ -170,7 +170,7 @@ fn current(opened: &OpenLimits, name: &str, found: &Inspection) -> Result<Option
         return Ok(None);
     };
     let words = policy::keys_of(&policy.text).map_err(|why| Refusal::Failed(why.to_string()))?;
-    configured(opened, name, &words).map(Some)
+    limit_of_words(opened, name, &words).map(Some)
 }
 
 impl KeyState {
@@ -222,7 +222,7 @@ impl KeyState {
             all.push(("retry after", retry_after));
             all.push(("reset after", wait(self.reset_after())));
         }
-        all.push(("taken", self.taken()));
+        all.push(("taken", self.taken_in_words()));
         if let Some(owed) = self.debt() {
             all.push(("owed", owed));
         }
@@ -262,7 +262,7 @@ impl KeyState {
             "retry_after_us": self.retry_after().map(micros),
             "reset_after_us": micros(self.reset_after()),
             "known": self.is_known(),
-            "taken": self.taken(),
+            "taken": self.taken_in_words(),
             "remembers": self.memory(),
             "owed": self.owed,
             "closed_us": closed,

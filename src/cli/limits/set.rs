@@ -11,7 +11,7 @@ use std::time::Duration;
 use clap::Args;
 use serde_json::json;
 
-use super::show::short;
+use super::show::short_policy;
 use super::{LimitsLocation, OpenLimits, Refusal, changed, length, operator, unused};
 use crate::cli::exit::agrees;
 use crate::cli::shell;
@@ -98,7 +98,7 @@ fn write(
     [before, after, file]: [&str; 3],
     out: &mut impl Write,
 ) -> io::Result<()> {
-    let (name, was, is) = (&args.name, short(before), short(after));
+    let (name, was, is) = (&args.name, short_policy(before), short_policy(after));
     if args.location.json {
         let length = args.length.map(micros);
         let said = json!({ "name": name, "before": was, "in_force": is, "version": update.updates, "for_us": length });
@@ -106,7 +106,7 @@ fn write(
     }
     changed(name, [&was, &is], update, out)?;
     if let Some(length) = args.length {
-        let (length, file) = (Span(length), short(file));
+        let (length, file) = (Span(length), short_policy(file));
         writeln!(out, "for {length}; then the file counts again: {file}")?;
     } else if ends(before).1.is_some() {
         writeln!(
@@ -229,7 +229,7 @@ fn updated(
         |(value, _): &&(&str, &str)| kept.is_some_and(|l| !l.policy_names().contains(value));
     let unchangeable = changes.iter().find(fixed).map(|(value, _)| *value);
     words.extend(changes);
-    let limit = configured(opened, name, &words)?;
+    let limit = limit_of_words(opened, name, &words)?;
     // A name that no limit has was reported before, with the nearest known name.
     if let Some(value) = unchangeable {
         return Err(Refusal::Arguments(format!(
@@ -242,7 +242,7 @@ fn updated(
 }
 
 /// The limit as a configuration with these values has it.
-pub(super) fn configured(
+pub(super) fn limit_of_words(
     opened: &OpenLimits,
     name: &str,
     words: &[(&str, &str)],

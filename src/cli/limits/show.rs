@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::key;
 use super::{LimitsLocation, OpenLimits, Refusal};
 use crate::cli::shell;
-use crate::cli::text::{facts, plural, rough, state, table};
+use crate::cli::text::{facts, plural, rough, state_in_words, table};
 use crate::wire::{StoredLimit, kind};
 use sluiced_core::headroom::Headroom;
 use sluiced_core::policy::{ADAPTED, LimitPolicy, Origin, ends, is_same};
@@ -59,7 +59,8 @@ pub(super) async fn list(
     out: &mut (impl Write + Send),
 ) -> Result<(), Refusal> {
     let opened = args.location.open().await?;
-    let loaded = opened.configured("list needs --config: the names of the limits stand there")?;
+    let loaded =
+        opened.require_configuration("list needs --config: the names of the limits stand there")?;
     let mut limits = Vec::new();
     for name in loaded.settings.limits.keys() {
         limits.push(ListedLimit {
@@ -118,7 +119,7 @@ pub(super) async fn show(
 /// A limit as the store has it.
 async fn standing(opened: &OpenLimits, name: &str) -> Result<StoredLimit, Refusal> {
     let found = opened.policy(name).await?.inspect().await?;
-    let lost = key::lost(opened, name, &found).await?;
+    let lost = key::closed_by_loss(opened, name, &found).await?;
     Ok(StoredLimit { found, lost })
 }
 
@@ -160,15 +161,15 @@ impl ListedLimit {
         }];
         // A fleet with an old file would fill the screen with the same line.
         for (replica, file) in differing.iter().take(NAMED) {
-            all.push(format!("  {replica}  {}", short(file)));
+            all.push(format!("  {replica}  {}", short_policy(file)));
         }
         if differing.len() > NAMED {
             let more = differing.len() - NAMED;
             all.push(format!("  and {more} more; see `limits show {name}`"));
         }
         if differ(&policy.text, &self.file) {
-            all.push(format!("  this file says {}", short(&self.file)));
-            all.push(format!("  in force is    {}", short(&policy.text)));
+            all.push(format!("  this file says {}", short_policy(&self.file)));
+            all.push(format!("  in force is    {}", short_policy(&policy.text)));
             if differ(&self.file, &policy.file) {
                 all.push(format!(
                     "  it counts once more than half of the replicas have it, or with `sluiced limits adopt {name}`"
@@ -183,7 +184,7 @@ impl ListedLimit {
         let Some(policy) = &self.standing.found.policy else {
             writeln!(out, "{name}: no replica has used it yet")?;
             if !file.is_empty() {
-                facts(LABELS, &[("this file", short(file))], out)?;
+                facts(LABELS, &[("this file", short_policy(file))], out)?;
             }
             return Ok(());
         };
@@ -196,7 +197,7 @@ impl ListedLimit {
     /// The limit under the current policy.
     fn values(&self, policy: &LimitPolicy) -> Vec<(&'static str, String)> {
         let now = self.standing.found.now;
-        let mut all = vec![("in force", short(&policy.text))];
+        let mut all = vec![("in force", short_policy(&policy.text))];
         if let Some(rate) = adapted(&policy.text) {
             let why = "as the downstream allows (adaptive)";
             all.push(("lowered to", format!("{rate}, {why}")));
@@ -213,7 +214,7 @@ impl ListedLimit {
         }
         let by = updated_by(policy, now);
         all.push(("version", format!("{}, {by}", policy.updates)));
-        all.push(("state", state(&self.standing)));
+        all.push(("state", state_in_words(&self.standing)));
         all
     }
 
@@ -225,12 +226,12 @@ impl ListedLimit {
             let text = if same {
                 "the same".to_owned()
             } else {
-                short(&self.file)
+                short_policy(&self.file)
             };
             all.push(("this file", text));
         }
         if differ(&policy.file, &policy.text) {
-            all.push(("last file", short(&policy.file)));
+            all.push(("last file", short_policy(&policy.file)));
         }
         let differing = differing(&self.standing.found);
         let agree = self.standing.found.replicas.len() - differing.len();
@@ -243,7 +244,7 @@ impl ListedLimit {
             format!("{agree} with this in their file{others}"),
         ));
         let each = differing.into_iter();
-        all.extend(each.map(|(replica, file)| ("", format!("{replica}  {}", short(file)))));
+        all.extend(each.map(|(replica, file)| ("", format!("{replica}  {}", short_policy(file)))));
         all
     }
 }
@@ -259,7 +260,7 @@ fn ago(then: StoreTime, now: StoreTime) -> String {
 }
 
 /// The settings of a policy, without the kind, which is shown elsewhere.
-pub(super) fn short(line: &str) -> String {
+pub(super) fn short_policy(line: &str) -> String {
     let Ok(words) = policy::keys_of(line) else {
         return line.to_owned();
     };

@@ -106,7 +106,7 @@ impl fmt::Display for Burst {
 }
 
 /// How many messages a stream has within `length`.
-pub(super) fn count(stream: &ArrivalStream, length: Duration) -> u64 {
+pub(super) fn count_messages(stream: &ArrivalStream, length: Duration) -> u64 {
     let (from, to) = within(stream, length);
     let span = Duration::from_micros(to - from).as_secs_f64();
     (stream.rate.per_second() * span).round() as u64
@@ -127,7 +127,7 @@ pub(super) fn times(
     let mut times = Vec::new();
     for stream in streams {
         let (from, to) = within(stream, length);
-        let count = count(stream, length);
+        let count = count_messages(stream, length);
         times.extend((0..count).map(|_| from + dice.below(to - from)));
     }
     for burst in bursts.iter().filter(|burst| burst.at < length) {
@@ -145,10 +145,10 @@ mod tests {
     #[test]
     fn rates_and_bursts_are_read_and_what_is_wrong_is_said() {
         let stream: ArrivalStream = "300/1s".parse().expect("a stream");
-        assert_eq!(count(&stream, Duration::from_secs(600)), 180_000);
+        assert_eq!(count_messages(&stream, Duration::from_secs(600)), 180_000);
         let part: ArrivalStream = "60/1m@1m-2m".parse().expect("a stream");
-        assert_eq!(count(&part, Duration::from_secs(600)), 60);
-        assert_eq!(count(&part, Duration::from_secs(90)), 30);
+        assert_eq!(count_messages(&part, Duration::from_secs(600)), 60);
+        assert_eq!(count_messages(&part, Duration::from_secs(90)), 30);
         assert_eq!(part.to_string(), "60/1m from 1m to 2m");
         let burst: Burst = "6_000@0".parse().expect("a burst");
         assert_eq!((burst.count, burst.at), (6_000, Duration::ZERO));

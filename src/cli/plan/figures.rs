@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::limits::{KeyFigures, LimitFigures, ended, limits, longest};
+use super::limits::{KeyFigures, LimitFigures, end_time, limits, longest};
 use super::messages::DrawnMessages;
 use crate::wire::PlannedRoute;
 use sluiced_core::hours::OpeningHours;
@@ -143,7 +143,7 @@ fn shown(length: u64, busy: u64) -> u64 {
 /// Every change of the number of messages that wait, in order.
 fn steps(plan: &Plan, outcome: &PlanOutcome) -> Vec<(u64, i64)> {
     let mut steps: Vec<(u64, i64)> = plan.messages.iter().map(|m| (m.at, 1)).collect();
-    let ends = outcome.fates.iter().filter_map(|fate| ended(fate.end));
+    let ends = outcome.fates.iter().filter_map(|fate| end_time(fate.end));
     steps.extend(ends.map(|at| (at, -1)));
     steps.sort_by_key(|(at, by)| (*at, -by));
     steps
@@ -202,7 +202,7 @@ fn series(plan: &Plan, drawn: &DrawnMessages, outcome: &PlanOutcome, shown: u64)
     for (message, fate) in plan.messages.iter().zip(&outcome.fates) {
         arrived[place(message.at)] += 1;
         change[place(message.at)] += 1;
-        if let Some(at) = ended(fate.end) {
+        if let Some(at) = end_time(fate.end) {
             change[place(at)] -= 1;
         }
         if let PlannedEnd::Called(at) = fate.end {

@@ -54,7 +54,7 @@ pub(super) struct DearWaits {
 }
 
 /// When a message ended, in any way.
-pub(super) const fn ended(end: PlannedEnd) -> Option<u64> {
+pub(super) const fn end_time(end: PlannedEnd) -> Option<u64> {
     match end {
         PlannedEnd::Waiting => None,
         PlannedEnd::Called(at)
@@ -163,7 +163,7 @@ pub(super) fn limits(
         let allowed = burst + per_second * plan.length.as_secs_f64();
         let units = keys.values().map(|key| key.taken).sum();
         let has_key = index.is_some_and(|i| !matches!(drawn.keys[i], KeyNames::None));
-        let name = |key: u32| index.map_or_else(String::new, |i| drawn.keys[i].of(key));
+        let name = |key: u32| index.map_or_else(String::new, |i| drawn.keys[i].name_of(key));
         let largest = |of: fn(&KeySums) -> u64| {
             let found = keys
                 .iter()
@@ -200,7 +200,7 @@ fn dear_waits(plan: &Plan, outcome: &PlanOutcome, index: usize) -> Option<DearWa
     let length = micros(plan.length);
     let messages = plan.messages.iter().zip(&outcome.fates);
     let costs_and_waits = messages.map(|(message, fate)| {
-        let wait = ended(fate.end).unwrap_or(length) - message.at;
+        let wait = end_time(fate.end).unwrap_or(length) - message.at;
         (message.charges[index].cost.get(), wait)
     });
     let cost = costs_and_waits.clone().map(|(cost, _)| cost).max()?;
@@ -241,7 +241,7 @@ pub(super) fn longest(
             if let Some(of) = keys.get_mut(&(limit, charge.key)) {
                 of.0 += 1;
                 of.1 += usize::from(fate.end == PlannedEnd::Waiting);
-                of.2 = of.2.max(ended(fate.end).unwrap_or(length) - message.at);
+                of.2 = of.2.max(end_time(fate.end).unwrap_or(length) - message.at);
             }
         }
     }
@@ -250,7 +250,7 @@ pub(super) fn longest(
     let worst = ranked.into_iter().take(NAMED);
     let figures = worst.map(|((limit, key), (messages, waiting, wait))| KeyFigures {
         limit: names[limit].name.clone(),
-        key: drawn.keys[limit].of(key),
+        key: drawn.keys[limit].name_of(key),
         messages,
         waiting,
         longest_us: wait,

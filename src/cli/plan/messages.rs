@@ -35,7 +35,7 @@ pub(super) enum KeyNames {
 }
 
 impl KeyNames {
-    pub(super) fn of(&self, key: u32) -> String {
+    pub(super) fn name_of(&self, key: u32) -> String {
         match self {
             Self::None => String::new(),
             Self::Numbers => (u64::from(key) + 1).to_string(),
@@ -100,7 +100,7 @@ fn too_dear(limits: &[PlannedLimit], takes: &[(Option<u32>, Cost)]) -> Option<St
 }
 
 /// The expected messages.
-pub(super) fn foreseen(
+pub(super) fn draw_messages(
     planned: &PlannedRoute,
     route: &Route,
     choices: &Choices<'_>,
@@ -189,7 +189,7 @@ impl TextNumbers {
 }
 
 /// Messages of a trace: the templates of the route make keys, costs and tenants from them.
-pub(super) fn recorded(
+pub(super) fn messages_of_trace(
     planned: &PlannedRoute,
     route: &Route,
     trace: &[RecordedMessage],

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use tokio::signal::unix::Signal;
 use tracing::{error, info, warn};
 
-use crate::cli::check::fitting;
+use crate::cli::check::check_misfits;
 use crate::wire::{self, Policies};
 use sluiced_settings::{self as settings, KeyPath, Loaded, Severity};
 use sluiced_telemetry::notify::Notifier;
@@ -52,7 +52,7 @@ impl Reloads {
 
     fn reload(&self) {
         let configuration = settings::load(&self.files, std::env::vars());
-        let new = match fitting(configuration, wire::misfits) {
+        let new = match check_misfits(configuration, wire::misfits) {
             Ok(new) => new,
             Err(faults) => {
                 let faults = faults.all().iter();

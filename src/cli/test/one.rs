@@ -12,8 +12,8 @@ use toml::Spanned;
 
 use super::cases::{AnswerCase, Case, Content, Counts, Incoming, Then};
 use super::compare::{differences, lower_headers};
-use crate::cli::trial::rendered::bare;
-use crate::cli::trial::{MADE_ID, chosen};
+use crate::cli::trial::rendered::as_comparable_json;
+use crate::cli::trial::{MADE_ID, choose_route};
 use crate::wire::{Forecast, TestAnswer, Trial};
 use sluiced_core::after_call::Next;
 use sluiced_core::judge::{DeadReason, Outcome};
@@ -51,7 +51,7 @@ pub(super) fn run<'a>(
     trials: &mut Trials,
 ) -> Result<CaseResults<'a>, WrongTest<'a>> {
     let route = case.route.as_deref();
-    let (name, route) = chosen(&loaded.settings, route).map_err(WrongTest::new)?;
+    let (name, route) = choose_route(&loaded.settings, route).map_err(WrongTest::new)?;
     let trial = match trials.entry(name.to_owned()) {
         Entry::Occupied(made) => made.into_mut(),
         Entry::Vacant(place) => {
@@ -63,11 +63,11 @@ pub(super) fn run<'a>(
     let of_message = of_message(case, trial, &message, attempt).map_err(WrongTest::new)?;
     let mut results = vec![(None, of_message)];
     for answer in &case.answers {
-        let given = given(answer).map_err(|why| WrongTest {
+        let given = test_answer(answer).map_err(|why| WrongTest {
             answer: Some(&answer.name),
             why: format!("answer `{}`: {why}", answer.name.get_ref()),
         })?;
-        let failures = match trial.answered(&message, attempt, given) {
+        let failures = match trial.foresee(&message, attempt, given) {
             Ok(foreseen) => of_answer(answer, &foreseen),
             Err(why) => vec![why.to_string()],
         };
@@ -152,7 +152,7 @@ fn of_message(
     }
     match (request, &case.request) {
         (Ok(request), Some(expected)) => {
-            let real = bare(&request);
+            let real = as_comparable_json(&request);
             differences("request", &lower_headers(expected), Some(&real), &mut found);
         }
         (Ok(_), None) => {}
@@ -195,7 +195,7 @@ fn of_limits(
 }
 
 /// The answer of the test, as the downstream gets it.
-fn given(answer: &AnswerCase) -> Result<TestAnswer, String> {
+fn test_answer(answer: &AnswerCase) -> Result<TestAnswer, String> {
     match (answer.status, answer.smpp, answer.silence) {
         (Some(status), None, None) => http(answer, status).map(TestAnswer::Http),
         (None, Some(code), None) => Ok(TestAnswer::Smpp(code.0)),
@@ -240,7 +240,7 @@ fn of_answer(answer: &AnswerCase, foreseen: &Forecast) -> Vec<String> {
     failures.compare(
         "wait",
         answer.wait.map(|wait| span(wait.get())),
-        asked(outcome).map(span),
+        asked_wait(outcome).map(span),
     );
     failures.compare(
         "throttles",
@@ -306,7 +306,7 @@ fn then_in_words(expected: Option<Then>, next: Next) -> (Option<String>, String)
 }
 
 /// How long the answer asks to wait.
-const fn asked(outcome: Outcome) -> Option<std::time::Duration> {
+const fn asked_wait(outcome: Outcome) -> Option<std::time::Duration> {
     match outcome {
         Outcome::Accepted | Outcome::Permanent => None,
         Outcome::Throttled { wait } | Outcome::Held { wait } => Some(wait),

@@ -39,7 +39,7 @@ pub(super) fn as_json(rendered: &RenderedMessage) -> Value {
 }
 
 /// For comparison: with headers by their names, and with secrets.
-pub(in crate::cli) fn bare(rendered: &RenderedMessage) -> Value {
+pub(in crate::cli) fn as_comparable_json(rendered: &RenderedMessage) -> Value {
     let RenderedMessage::Http(request) = rendered else {
         return as_json(rendered);
     };

@@ -66,7 +66,7 @@ async fn log_in(options: Arc<RabbitOptions>, index: usize) -> Result<String, Str
         Ok(()) => Ok("connected and logged in".to_owned()),
         Err(error) => {
             let url = options.settings.urls[index].expose_secret();
-            Err(reach::explained(error.to_string(), url).await)
+            Err(reach::explain(error.to_string(), url).await)
         }
     }
 }

@@ -19,7 +19,7 @@ use sluiced_settings::Loaded;
 use sluiced_settings::types::{Limit, QueueBackend};
 
 /// Whether Redis can be used, and whether each limit that something names works with it so far away.
-pub(super) fn reached(loaded: &Loaded) -> impl Future<Output = Result<String, String>> + use<> {
+pub(super) fn probe_redis(loaded: &Loaded) -> impl Future<Output = Result<String, String>> + use<> {
     let configured = options::redis(&loaded.settings, &loaded.secrets);
     // A limit that nothing names counts nothing, so the distance of Redis does not matter for it.
     let used: BTreeSet<_> = loaded.settings.named_limits().cloned().collect();
@@ -36,14 +36,14 @@ pub(super) fn reached(loaded: &Loaded) -> impl Future<Output = Result<String, St
                 // They differ only in their addresses.
                 let first = options.settings.addresses().first();
                 let url = first.map_or("", |url| url.expose_secret());
-                reach::explained(error.to_string(), url).await
+                reach::explain(error.to_string(), url).await
             }),
         }
     }
 }
 
 /// Looks whether another fleet has a name of this configuration, and claims nothing.
-pub(super) fn fleet(loaded: &Loaded) -> impl Future<Output = Result<String, String>> + use<> {
+pub(super) fn probe_fleet(loaded: &Loaded) -> impl Future<Output = Result<String, String>> + use<> {
     let settings = &loaded.settings;
     let configured = options::redis(settings, &loaded.secrets).map_err(|e| e.why);
     let rabbit = options::rabbit(settings, &loaded.secrets).map_err(|e| e.why);

@@ -58,7 +58,7 @@ impl KeyState {
     }
 
     /// Why no message of the key is called, if none is.
-    pub(in crate::cli) fn ended(&self) -> Option<&'static str> {
+    pub(in crate::cli) fn why_uncalled(&self) -> Option<&'static str> {
         match self.claim()? {
             OnceState::Done { .. } => {
                 Some("a message was accepted, and a repeat is done without a call")
@@ -101,7 +101,7 @@ impl KeyState {
     }
 
     /// What was taken and may still count.
-    pub(super) fn taken(&self) -> String {
+    pub(super) fn taken_in_words(&self) -> String {
         let at = |micros| when(StoreTime::from_micros(micros), self.look.now);
         match self.look.state.as_ref().map(|state| &state.taken) {
             None => "nothing that still counts".to_owned(),
