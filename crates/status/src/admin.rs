@@ -126,12 +126,7 @@ impl Admin {
         while let Some(accepted) = stop.run_until_cancelled(self.listener.accept()).await {
             match accepted {
                 Ok((stream, _)) => {
-                    open.retain(|connection| !connection.is_finished());
-                    if open.len() >= MAX_CONNECTIONS
-                        && let Some(oldest) = open.pop_front()
-                    {
-                        oldest.abort();
-                    }
+                    make_room(&mut open);
                     let answered = answer(stream, router.clone());
                     open.push_back(tasks.spawn(answered).abort_handle());
                 }
@@ -149,6 +144,16 @@ impl Admin {
         {
             tracing::debug!("an answer of the admin listener was cut off");
         }
+    }
+}
+
+/// Ends the oldest connection if there are too many.
+fn make_room(open: &mut VecDeque<AbortHandle>) {
+    open.retain(|connection| !connection.is_finished());
+    if open.len() >= MAX_CONNECTIONS
+        && let Some(oldest) = open.pop_front()
+    {
+        oldest.abort();
     }
 }
 
