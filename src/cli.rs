@@ -136,8 +136,11 @@ async fn dispatch(name: &str, command: Command) -> Result<ExitCode, Box<dyn std:
         Command::Run(args) => Ok(run::run(&args, &mut err, faults).await?),
         Command::Check(args) => {
             let strict = args.strict;
-            let (misfits, probes) = (wire::misfits, |loaded: &_| wire::probes(loaded, strict));
-            Ok(check::check(&args, env, misfits, probes, &mut out, colour).await?)
+            let backends = check::BackendChecks {
+                misfits: wire::misfits,
+                probes: |loaded: &_| wire::probes(loaded, strict),
+            };
+            Ok(check::check(&args, env, backends, &mut out, colour).await?)
         }
         Command::Config(command) => Ok(config::run(&command, &mut out)?),
         Command::Dead(args) => {

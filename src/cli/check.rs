@@ -13,7 +13,7 @@ use super::exit::Exit;
 use super::text::counted;
 use crate::wire::Probe;
 use sluiced_http::answers_in_words;
-use sluiced_settings::types::{Downstream, LimitBackend};
+use sluiced_settings::types::{Downstream, LimitBackend, Settings};
 use sluiced_settings::{self as settings, Faults, Loaded, Severity};
 
 /// No probe may take longer.
@@ -39,25 +39,36 @@ pub struct CheckArgs {
     pub print: bool,
 }
 
-/// Checks the configuration of `args` and `env` and writes what it finds to `out`. `misfits` are the
-/// faults that only backends can find; `probes` are built only for `--connect`.
+/// What a check needs of the backends.
+#[derive(Debug)]
+pub struct BackendChecks<M, P> {
+    /// The faults that only backends can find.
+    pub misfits: M,
+    /// Built only for `--connect`.
+    pub probes: P,
+}
+
+/// Checks the configuration of `args` and `env` and writes what it finds to `out`.
 ///
 /// # Errors
 /// When `out` cannot be written to.
-pub async fn check(
+pub async fn check<M, P>(
     args: &CheckArgs,
     env: impl Iterator<Item = (String, String)>,
-    misfits: impl FnOnce(&Loaded) -> Faults,
-    probes: impl FnOnce(&Loaded) -> Vec<Probe>,
+    backends: BackendChecks<M, P>,
     out: &mut (impl Write + Send),
     colour: bool,
-) -> io::Result<Exit> {
+) -> io::Result<Exit>
+where
+    M: FnOnce(&Loaded) -> Faults,
+    P: FnOnce(&Loaded) -> Vec<Probe>,
+{
     let configuration = if args.no_secrets {
         settings::load_with(settings::Needs::Nothing, &args.config, None, env)
     } else {
         settings::load(&args.config, env)
     };
-    let loaded = match check_misfits(configuration, misfits) {
+    let loaded = match check_misfits(configuration, backends.misfits) {
         Ok(loaded) => loaded,
         Err(faults) => {
             report(&faults, out, colour)?;
@@ -69,14 +80,24 @@ pub async fn check(
             writeln!(out, "{value}")?;
         }
     }
-    let shared = loaded.settings.backend.limits == LimitBackend::Redis;
-    for (name, limit) in &loaded.settings.limits {
+    write_in_words(&loaded.settings, out)?;
+    report(&loaded.warnings, out, colour)?;
+    if args.connect && !connect((backends.probes)(&loaded), out).await? {
+        return Ok(Exit::Failed);
+    }
+    Ok(Exit::Done)
+}
+
+/// Writes what limits, routes and callers do.
+fn write_in_words(settings: &Settings, out: &mut impl Write) -> io::Result<()> {
+    let shared = settings.backend.limits == LimitBackend::Redis;
+    for (name, limit) in &settings.limits {
         let mut words = limit.in_words(shared.then_some("Redis"));
-        words.extend(loaded.settings.memory_words(name, limit).filter(|_| shared));
+        words.extend(settings.memory_words(name, limit).filter(|_| shared));
         writeln!(out, "limits.{name}: {}", words.join("\n  "))?;
     }
-    for (name, route) in &loaded.settings.routes {
-        let shares = loaded.settings.sharing_words(name, route);
+    for (name, route) in &settings.routes {
+        let shares = settings.sharing_words(name, route);
         let answers = match &route.downstream {
             Downstream::Http(http) => answers_in_words(http),
             Downstream::Smpp(_) => Vec::new(),
@@ -85,15 +106,11 @@ pub async fn check(
         let lines: Vec<_> = words.collect();
         writeln!(out, "routes.{name}: {}", lines.join("\n  "))?;
     }
-    for (name, callers) in &loaded.settings.callers {
-        let words = callers.in_words(loaded.settings.counts_after(callers));
+    for (name, callers) in &settings.callers {
+        let words = callers.in_words(settings.counts_after(callers));
         writeln!(out, "callers.{name}: {}", words.join("\n  "))?;
     }
-    report(&loaded.warnings, out, colour)?;
-    if args.connect && !connect(probes(&loaded), out).await? {
-        return Ok(Exit::Failed);
-    }
-    Ok(Exit::Done)
+    Ok(())
 }
 
 /// A configuration that also has no fault which only backends can find.
@@ -175,8 +192,11 @@ mod tests {
             ..args
         };
         let mut out = Vec::new();
-        let none = |loaded: &Loaded| loaded.faults([]);
-        let exit = check(&args, std::iter::empty(), none, |_| probes, &mut out, false)
+        let backends = BackendChecks {
+            misfits: |loaded: &Loaded| loaded.faults([]),
+            probes: |_: &Loaded| probes,
+        };
+        let exit = check(&args, std::iter::empty(), backends, &mut out, false)
             .await
             .expect("a vector takes everything");
         (exit, String::from_utf8(out).expect("text"))
@@ -318,15 +338,11 @@ mod tests {
             ])
         };
         let mut out = Vec::new();
-        let no_probes = |_: &Loaded| unreachable!("wrong configurations are not tried");
-        let exit = check(
-            &args,
-            std::iter::empty(),
+        let backends = BackendChecks {
             misfits,
-            no_probes,
-            &mut out,
-            false,
-        );
+            probes: |_: &Loaded| unreachable!("wrong configurations are not tried"),
+        };
+        let exit = check(&args, std::iter::empty(), backends, &mut out, false);
         assert_eq!(exit.await.expect("a vector takes everything").code(), 78);
         let out = String::from_utf8(out).expect("text");
         let line = 1 + GOOD

@@ -100,17 +100,46 @@ pub(super) async fn run(args: &FindArgs, out: &mut (impl Write + Send)) -> Resul
     // If some limits know the message, limits without a trace of it are those of other routes: they are left out.
     let is_of_route = |key: &FoundKey| key.state.is_known() || route.is_some() || !known;
     let own_of_route = own.into_iter().filter(is_of_route);
-    let keys: Vec<FoundKey> = own_of_route.chain(named).collect();
-    if args.json {
-        let all = json!({
+    let keys = own_of_route.chain(named).collect();
+    let traces = MessageTraces {
+        known,
+        letters,
+        keys,
+    };
+    match args.json {
+        true => writeln!(out, "{:#}", traces.as_json(args))?,
+        false => traces.write(args, &settings, out)?,
+    }
+    Ok(if known { Exit::Done } else { Exit::Failed })
+}
+
+/// Where the message was found.
+struct MessageTraces {
+    /// Anything knows it.
+    known: bool,
+    /// `None`: there are no queues of dead letters, or no id was given.
+    letters: Option<FoundLetters>,
+    keys: Vec<FoundKey>,
+}
+
+impl MessageTraces {
+    fn as_json(&self, args: &FindArgs) -> Value {
+        let letters = self.letters.as_ref();
+        json!({
             "message_id": args.id,
-            "known": known,
-            "dead_letters": letters.map_or(Value::Null, |letters| letters.as_json()),
-            "keys": keys.iter().map(FoundKey::as_json).collect::<Vec<_>>(),
-        });
-        writeln!(out, "{all:#}")?;
-    } else {
-        match &letters {
+            "known": self.known,
+            "dead_letters": letters.map_or(Value::Null, FoundLetters::as_json),
+            "keys": self.keys.iter().map(FoundKey::as_json).collect::<Vec<_>>(),
+        })
+    }
+
+    fn write(
+        &self,
+        args: &FindArgs,
+        settings: &Settings,
+        out: &mut impl Write,
+    ) -> Result<(), Refusal> {
+        match &self.letters {
             Some(letters) => letters.write(out)?,
             None if args.id.is_some() => writeln!(
                 out,
@@ -119,18 +148,18 @@ pub(super) async fn run(args: &FindArgs, out: &mut (impl Write + Send)) -> Resul
             )?,
             None => {}
         }
-        write_keys(&keys, out)?;
-        if keys.is_empty() && !known {
+        write_keys(&self.keys, out)?;
+        if self.keys.is_empty() && !self.known {
             writeln!(
                 out,
                 "no limit makes a key of the id alone; name keys with --key"
             )?;
         }
-        if !known {
+        if !self.known {
             writeln!(out, "\n{UNKNOWN}")?;
         }
+        Ok(())
     }
-    Ok(if known { Exit::Done } else { Exit::Failed })
 }
 
 fn write_keys(keys: &[FoundKey], out: &mut impl Write) -> Result<(), Refusal> {

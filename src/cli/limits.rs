@@ -188,8 +188,8 @@ impl OpenLimits {
 
     /// The policy of a limit in the file. Empty if there is no file.
     fn file(&self, limit: &str) -> String {
-        let limit = self.settings().and_then(|s| s.limits.get(limit));
-        limit.map_or_else(String::new, |limit| limit.policy_line())
+        let configured = self.settings().and_then(|s| s.limits.get(limit));
+        configured.map_or_else(String::new, |limit| limit.policy_line())
     }
 
     /// The policy of a limit. A name that the file does not have is refused; without a file the store knows whether the
@@ -248,6 +248,17 @@ async fn open(args: &OpenArgs, out: &mut (impl Write + Send)) -> Result<(), Refu
         writeln!(out, "{said:#}")?;
         return Ok(());
     }
+    write_opened(name, waited, why, out)?;
+    Ok(())
+}
+
+/// Writes what was forgiven and what was opened.
+fn write_opened(
+    name: &str,
+    waited: WaitReasons,
+    why: Option<ClosedReason>,
+    out: &mut impl Write,
+) -> io::Result<()> {
     if waited.owed > 0 {
         let units = counted(waited.owed, "unit");
         writeln!(

@@ -24,10 +24,10 @@ use std::time::Duration;
 
 use clap::Args;
 
-use self::arrivals::{ArrivalStream, Burst, MOST, count_messages};
+use self::arrivals::{ArrivalStream, Arrivals, Burst, MOST, count_messages};
 use self::choices::{Choices, CostsOf, KeysOf};
 use self::figures::Figures;
-use self::findings::{Finding, PlanFacts, Weight, findings, left_out, zone};
+use self::findings::{Finding, PlanFacts, PlanOmissions, Weight, findings, zone};
 use self::messages::{DrawnMessages, draw_messages, messages_of_trace};
 use self::trace::read_trace;
 use self::words::{PlanHead, time};
@@ -102,8 +102,8 @@ pub(super) fn run(
 ) -> Result<Exit, Refusal> {
     let Loaded { settings, .. } = load_configuration(Needs::Nothing, &args.config, env)?;
     let (name, whole) = choose_route(&settings, args.route.as_deref())?;
-    let (route, once) = without_once(&settings, whole)?;
-    let route = &route;
+    let (remaining, once) = without_once(&settings, whole)?;
+    let route = &remaining;
     let planned = PlannedRoute::new(&settings, name, route)?;
     let asked = plan_inputs(args, &planned, route).map_err(Refusal::Arguments)?;
     let plan = Plan {
@@ -122,13 +122,15 @@ pub(super) fn run(
         steady: asked.steady,
         why_invalid: asked.drawn.why.as_deref(),
     });
-    let others = others(&settings, name, &planned);
-    let tenants = args.trace.is_some() || asked.tenants;
-    let assumed: Vec<&str> = asked.assumed.iter().map(String::as_str).collect();
     let of_queue = settings.of_queue(&route.queue).map(|(other, _)| other);
-    let same_queue: Vec<_> = of_queue.filter(|other| *other != name).collect();
-    let left_out = left_out(route, &others, &same_queue, &assumed, &once, tenants);
-    found.extend(left_out);
+    let omissions = PlanOmissions {
+        others: others(&settings, name, &planned),
+        same_queue: of_queue.filter(|other| *other != name).collect(),
+        assumed: &asked.assumed,
+        once: &once,
+        tenants_known: args.trace.is_some() || asked.tenants,
+    };
+    found.extend(omissions.findings(route));
     let head = PlanHead {
         route: name.to_owned(),
         length: time(micros(asked.length)),
@@ -187,21 +189,24 @@ fn write_picture(file: &Path, picture: &str) -> Result<(), Refusal> {
 
 /// The route without its `once` limits, and their names: no two messages of a plan are the same.
 fn without_once(settings: &Settings, route: &Route) -> Result<(Route, Vec<String>), Refusal> {
-    let mut route = route.clone();
+    let mut remaining = route.clone();
     let is_once = |name: &String| {
         settings
             .limits
             .get(name)
             .is_some_and(|l| l.as_once().is_some())
     };
-    let once: Vec<String> = route.limits.extract_if(.., |name| is_once(name)).collect();
-    if route.limits.is_empty() && !once.is_empty() {
+    let once: Vec<String> = remaining
+        .limits
+        .extract_if(.., |name| is_once(name))
+        .collect();
+    if remaining.limits.is_empty() && !once.is_empty() {
         let name = &once[0];
         return Err(Refusal::Arguments(format!(
             "limits.{name} makes no message wait but repeats, and no other limit does: there is nothing to plan"
         )));
     }
-    Ok((route, once))
+    Ok((remaining, once))
 }
 
 /// The input of a plan.
@@ -241,12 +246,16 @@ fn plan_inputs(
     let length = length(args, USUAL)?;
     check_count(args, length)?;
     let choices = Choices::new(&planned.limits, &args.keys, &args.cost)?;
-    let (streams, bursts) = (&args.arrivals, &args.burst);
+    let arrivals = Arrivals {
+        streams: &args.arrivals,
+        bursts: &args.burst,
+        length,
+    };
     let steady = args
         .arrivals
         .iter()
         .filter(|arrival| arrival.during.is_none());
-    let arrivals: Vec<String> = args
+    let arrival_texts: Vec<String> = args
         .arrivals
         .iter()
         .map(ToString::to_string)
@@ -256,8 +265,8 @@ fn plan_inputs(
     let assumed = choices.assumed.iter().map(|&name| name.to_owned());
     Ok(PlanInputs {
         length,
-        drawn: draw_messages(planned, route, &choices, streams, bursts, length, args.seed),
-        arrivals: arrivals.join(", "),
+        drawn: draw_messages(planned, route, &choices, &arrivals, args.seed),
+        arrivals: arrival_texts.join(", "),
         steady: steady.map(|stream| stream.rate.per_second()).sum(),
         assumed: assumed.collect(),
         tenants: choices.keys.iter().any(|(text, _)| Some(*text) == fair_by),

@@ -134,34 +134,24 @@ pub async fn until_done(
     stop: &CancellationToken,
 ) -> Result<Exit, WireError> {
     let settings = &loaded.settings;
-    let running = wire::start(settings, &loaded.secrets, clock, health)?;
+    let mut running = wire::start(settings, &loaded.secrets, clock, health)?;
     started(&running);
+    let list = settings.backend.queue == QueueBackend::Embedded;
+    let ending = ending(&mut running, list, health, stop).await;
     let RunningDaemon {
-        mut pipeline,
-        mut owned,
+        pipeline,
+        owned,
         settled,
         traces,
         ..
     } = running;
-    let list = settings.backend.queue == QueueBackend::Embedded;
-    let mut foreign = false;
-    let ended = tokio::select! {
-        why = owned.refused() => {
-            error!("{why}");
-            foreign = true;
-            false
-        }
-        () = pipeline.ended() => true,
-        () = stop.cancelled() => false,
-        () = health.failed() => false,
-        () = log_progress(&settled), if list => false,
-    };
-    if ended && !list {
+    let queue_ended = ending == Ending::QueueEnded;
+    if queue_ended && !list {
         health.fail("the queue of a route");
     }
     // The service manager is informed, whatever the reason.
     stop.cancel();
-    let sent = ended && list;
+    let sent = queue_ended && list;
     let grace = if sent {
         Duration::ZERO
     } else {
@@ -180,10 +170,40 @@ pub async fn until_done(
         tokio::task::spawn_blocking(move || traces.end()).await.ok();
     }
     log_end(&settled, &remains);
-    if foreign {
+    if ending == Ending::NamesRefused {
         return Ok(Exit::WrongConfiguration);
     }
     Ok(exit_of(list, health.has_failed(), &settled, &remains))
+}
+
+/// Why a daemon ends.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Ending {
+    /// Another fleet has its names.
+    NamesRefused,
+    /// There is nothing more to consume.
+    QueueEnded,
+    /// A signal came, or a part failed.
+    Stopped,
+}
+
+/// Waits until the daemon must end.
+async fn ending(
+    running: &mut RunningDaemon,
+    list: bool,
+    health: &Health,
+    stop: &CancellationToken,
+) -> Ending {
+    tokio::select! {
+        why = running.owned.refused() => {
+            error!("{why}");
+            Ending::NamesRefused
+        }
+        () = running.pipeline.ended() => Ending::QueueEnded,
+        () = stop.cancelled() => Ending::Stopped,
+        () = health.failed() => Ending::Stopped,
+        () = log_progress(&running.settled), if list => Ending::Stopped,
+    }
 }
 
 /// The exit code of what has stopped. If a list was not sent in full, the command failed; a daemon that a signal

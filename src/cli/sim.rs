@@ -144,11 +144,11 @@ fn line(out: &mut dyn Write, scenario: &Scenario, report: &FleetOutcome) -> io::
         report.repeats,
     )?;
     if let Some((gap, share)) = report.progress {
-        let (gap, most) = (gap.as_secs_f64(), longest_gap(scenario).as_secs_f64());
-        let share = percent(Some(share));
+        let (seconds, most) = (gap.as_secs_f64(), longest_gap(scenario).as_secs_f64());
+        let percents = percent(Some(share));
         writeln!(
             out,
-            "  no call for {gap:.2} s at most, of {most:.2} that are allowed; {share} of the least time"
+            "  no call for {seconds:.2} s at most, of {most:.2} that are allowed; {percents} of the least time"
         )?;
     }
     Ok(())

@@ -262,29 +262,39 @@ impl ThrottleResult {
 }
 
 fn write(args: &ThrottleArgs, answer: &ThrottleResult, out: &mut impl Write) -> io::Result<()> {
-    let never = answer.limited && answer.retry_after.is_none();
     if args.json {
-        let answer = json!({
-            "limited": answer.limited,
-            "limit": answer.limit,
-            "remaining": answer.remaining,
-            "retry_after_us": answer.retry_after.map(micros),
-            "reset_after_us": answer.reset_after.map(micros),
-            "use_within_us": answer.use_within.map(micros),
-            "never": never,
-        });
-        return writeln!(out, "{answer}");
+        writeln!(out, "{}", as_json(answer))
+    } else if args.plain {
+        write_plain(answer, out)
+    } else {
+        write_in_words(answer, out)
     }
-    if args.plain {
-        let retry = answer.retry_after.map(|wait| wait.as_secs().to_string());
-        let (retry, reset) = (
-            retry.as_deref().unwrap_or("-1"),
-            answer.reset_after.unwrap_or_default().as_secs(),
-        );
-        let (limited, remaining) = (u8::from(answer.limited), answer.remaining.unwrap_or(0));
-        let limit = answer.limit.unwrap_or(0);
-        return writeln!(out, "{limited}\n{limit}\n{remaining}\n{retry}\n{reset}");
-    }
+}
+
+fn as_json(answer: &ThrottleResult) -> serde_json::Value {
+    json!({
+        "limited": answer.limited,
+        "limit": answer.limit,
+        "remaining": answer.remaining,
+        "retry_after_us": answer.retry_after.map(micros),
+        "reset_after_us": answer.reset_after.map(micros),
+        "use_within_us": answer.use_within.map(micros),
+        "never": answer.limited && answer.retry_after.is_none(),
+    })
+}
+
+fn write_plain(answer: &ThrottleResult, out: &mut impl Write) -> io::Result<()> {
+    let retry_after = answer.retry_after.map(|wait| wait.as_secs().to_string());
+    let (retry, reset) = (
+        retry_after.as_deref().unwrap_or("-1"),
+        answer.reset_after.unwrap_or_default().as_secs(),
+    );
+    let (limited, remaining) = (u8::from(answer.limited), answer.remaining.unwrap_or(0));
+    let limit = answer.limit.unwrap_or(0);
+    writeln!(out, "{limited}\n{limit}\n{remaining}\n{retry}\n{reset}")
+}
+
+fn write_in_words(answer: &ThrottleResult, out: &mut impl Write) -> io::Result<()> {
     let span = |seconds| Span(Duration::from_secs(seconds)).to_string();
     let retry = match answer.retry_after.map(seconds) {
         Some(wait) => format!("after {}", span(wait)),

@@ -103,8 +103,8 @@ async fn draw(
 
 /// How many lines are shown at a time: one row stays free, and one says where they are.
 const fn shown(rows: usize) -> usize {
-    let rows = rows.saturating_sub(2);
-    if rows == 0 { 1 } else { rows }
+    let free = rows.saturating_sub(2);
+    if free == 0 { 1 } else { free }
 }
 
 /// The first line that is shown after a key: the last one never leaves the end of the screen.

@@ -171,19 +171,23 @@ impl TerminalPage {
             if let Some(line) = self.delays(fleet, name, &route) {
                 lines.push(line);
             }
-            for (what, counts) in [("answers", &route.answers), ("results", &route.results)] {
-                let words = counts.iter().map(|(label, n)| format!("{label}: {n}"));
-                let each: Vec<_> = words.collect();
-                if !each.is_empty() {
-                    lines.push(self.cut(&format!("  {what} since start: {}", each.join(", "))));
-                }
-            }
-            if route.repeats > 0 {
-                let repeats = format!("  repeats without a call since start: {}", route.repeats);
-                lines.push(self.cut(&repeats));
-            }
+            self.counts_since_start(&route, lines);
         }
         lines.push(String::new());
+    }
+
+    fn counts_since_start(&self, route: &RouteState, lines: &mut Vec<String>) {
+        for (what, counts) in [("answers", &route.answers), ("results", &route.results)] {
+            let words = counts.iter().map(|(label, n)| format!("{label}: {n}"));
+            let each: Vec<_> = words.collect();
+            if !each.is_empty() {
+                lines.push(self.cut(&format!("  {what} since start: {}", each.join(", "))));
+            }
+        }
+        if route.repeats > 0 {
+            let repeats = format!("  repeats without a call since start: {}", route.repeats);
+            lines.push(self.cut(&repeats));
+        }
     }
 
     /// How long messages waited, how many wait, and when they are gone.

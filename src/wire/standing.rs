@@ -32,9 +32,9 @@ pub(super) async fn with_losses(
     store: &dyn Store,
     name: &str,
     limit: &Limit,
-    found: Result<Inspection, StoreError>,
+    inspection: Result<Inspection, StoreError>,
 ) -> Result<StoredLimit, WireError> {
-    let found = found.map_err(|e| WireError::new("redis", e))?;
+    let found = inspection.map_err(|e| WireError::new("redis", e))?;
     let lost = match &found.policy {
         // A policy that this version cannot read is shown as it is.
         Some(policy) => match limit.with_policy(&policy.text) {

@@ -39,8 +39,13 @@ pub(super) async fn run(
     let filter = Filter::new(&args.filter, dead.route.as_deref())?;
     let mut report = QueueResults::new(args.location.json);
     let mut left = args.limit.unwrap_or(u64::MAX);
+    let drop_run = DropRun {
+        args,
+        dead: &dead,
+        filter: &filter,
+    };
     for queue in &dead.queues {
-        let found = match tidy(args, &dead, queue, &filter, left, console).await {
+        let found = match drop_run.drop_letters(queue, left, console).await {
             Ok(found) => found,
             Err(refusal) => {
                 report.end(console.out)?;
@@ -58,41 +63,48 @@ pub(super) async fn run(
     Ok(report.end(console.out)?)
 }
 
-/// One queue: its letters are counted first, and dropped in a second pass. So the operator may take any
-/// time to answer, while no letter is held and none is kept in memory.
-async fn tidy(
-    args: &DropArgs,
-    dead: &DeadQueues,
-    queue: &str,
-    filter: &Filter,
-    limit: u64,
-    console: &mut Console<'_, impl Write + Send, impl Write + Send>,
-) -> Result<Option<DropCounts>, Refusal> {
-    let mut pass = Pass {
-        filter,
-        now: Clock::start().store_time(),
-        limit,
-        drops: false,
-        latest: i64::MAX,
-    };
-    if args.dry_run || !args.yes {
-        let Some(all) = dead.open(queue).await? else {
-            return Ok(None);
+/// What a command drops.
+struct DropRun<'a> {
+    args: &'a DropArgs,
+    dead: &'a DeadQueues,
+    filter: &'a Filter,
+}
+
+impl DropRun<'_> {
+    /// One queue: its letters are counted first, and dropped in a second pass. So the operator may take any
+    /// time to answer, while no letter is held and none is kept in memory.
+    async fn drop_letters(
+        &self,
+        queue: &str,
+        limit: u64,
+        console: &mut Console<'_, impl Write + Send, impl Write + Send>,
+    ) -> Result<Option<DropCounts>, Refusal> {
+        let mut pass = Pass {
+            filter: self.filter,
+            now: Clock::start().store_time(),
+            limit,
+            drops: false,
+            latest: i64::MAX,
         };
-        let (mut counted, latest) = pass.over(all).await?;
-        if args.dry_run || counted.meant == 0 {
-            return Ok(Some(counted));
+        if self.args.dry_run || !self.args.yes {
+            let Some(all) = self.dead.open(queue).await? else {
+                return Ok(None);
+            };
+            let (mut counted, latest) = pass.over(all).await?;
+            if self.args.dry_run || counted.meant == 0 {
+                return Ok(Some(counted));
+            }
+            if let Err(refusal) = agreed(queue, counted.meant, console)? {
+                counted.refused = Some(refusal);
+                return Ok(Some(counted));
+            }
+            (pass.limit, pass.latest) = (counted.meant, latest);
         }
-        if let Err(refusal) = agreed(queue, counted.meant, console)? {
-            counted.refused = Some(refusal);
-            return Ok(Some(counted));
+        pass.drops = true;
+        match self.dead.open(queue).await? {
+            Some(all) => Ok(Some(pass.over(all).await?.0)),
+            None => Ok(None),
         }
-        (pass.limit, pass.latest) = (counted.meant, latest);
-    }
-    pass.drops = true;
-    match dead.open(queue).await? {
-        Some(all) => Ok(Some(pass.over(all).await?.0)),
-        None => Ok(None),
     }
 }
 
@@ -123,22 +135,23 @@ impl Pass<'_> {
                 break;
             };
             let died = died(&letter.message);
-            match self.filter.decide(&letter.message, self.now) {
-                _ if died > self.latest => letters.leave(letter).await?,
+            let is_dropped = match self.filter.decide(&letter.message, self.now) {
+                _ if died > self.latest => false,
                 Decision::Meant => {
                     latest = latest.max(died);
                     counts.meant = self.limit.min(counts.meant + 1);
-                    if self.drops {
-                        batch.push(letter);
-                    } else {
-                        letters.leave(letter).await?;
-                    }
+                    self.drops
                 }
-                Decision::Other => letters.leave(letter).await?,
+                Decision::Other => false,
                 Decision::Unasked(why) => {
                     counts.unasked.add(why);
-                    letters.leave(letter).await?;
+                    false
                 }
+            };
+            if is_dropped {
+                batch.push(letter);
+            } else {
+                letters.leave(letter).await?;
             }
             if batch.len() >= BATCH {
                 counts.dropped += batch.len() as u64;

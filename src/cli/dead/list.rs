@@ -74,10 +74,15 @@ pub(super) async fn run(
     let filter = Filter::new(&args.filter, dead.route.as_deref())?;
     let now = Clock::start().store_time();
     let mut report = QueueResults::new(args.location.json);
+    let list_run = ListRun {
+        filter,
+        limit: args.limit,
+        now,
+    };
     for (index, queue) in dead.queues.iter().enumerate() {
         let found = match dead.open(queue).await? {
             None => None,
-            Some(letters) => Some(count(queue, letters, &filter, args.limit, now, console).await?),
+            Some(letters) => Some(list_run.count(queue, letters, console).await?),
         };
         if index > 0 && !args.location.json {
             writeln!(console.out)?;
@@ -87,34 +92,41 @@ pub(super) async fn run(
     Ok(report.end(console.out)?)
 }
 
-async fn count(
-    queue: &str,
-    mut letters: Letters,
-    filter: &Filter,
+/// What a command lists.
+struct ListRun {
+    filter: Filter,
     limit: usize,
     now: StoreTime,
-    console: &mut Console<'_, impl Write + Send, impl Write + Send>,
-) -> Result<Census, Refusal> {
-    let mut census = Census::at(now);
-    let all = letters.total();
-    while let Some(letter) = letters.next().await? {
-        census.total += 1;
-        if census.total.is_multiple_of(SAID) {
-            console.progress(&format!("{queue}: looked at {} of {all}", census.total))?;
+}
+
+impl ListRun {
+    async fn count(
+        &self,
+        queue: &str,
+        mut letters: Letters,
+        console: &mut Console<'_, impl Write + Send, impl Write + Send>,
+    ) -> Result<Census, Refusal> {
+        let mut census = Census::at(self.now);
+        let all = letters.total();
+        while let Some(letter) = letters.next().await? {
+            census.total += 1;
+            if census.total.is_multiple_of(SAID) {
+                console.progress(&format!("{queue}: looked at {} of {all}", census.total))?;
+            }
+            match self.filter.decide(&letter.message, self.now) {
+                Decision::Meant => census.add(&letter, self.limit, self.now),
+                Decision::Other => {}
+                Decision::Unasked(why) => census.unasked.add(why),
+            }
+            letters.leave(letter).await?;
         }
-        match filter.decide(&letter.message, now) {
-            Decision::Meant => census.add(&letter, limit, now),
-            Decision::Other => {}
-            Decision::Unasked(why) => census.unasked.add(why),
+        if census.total >= SAID {
+            console.progress(&format!("{queue}: giving {all} letters back"))?;
         }
-        letters.leave(letter).await?;
+        letters.close().await?;
+        console.progress("")?;
+        Ok(census)
     }
-    if census.total >= SAID {
-        console.progress(&format!("{queue}: giving {all} letters back"))?;
-    }
-    letters.close().await?;
-    console.progress("")?;
-    Ok(census)
 }
 
 impl Census {

@@ -322,10 +322,10 @@ fn keeps_timestamp(
     let Some(published) = published else {
         return true;
     };
-    let published = StoreTime::from_micros(published.saturating_mul(1_000_000));
+    let published_at = StoreTime::from_micros(published.saturating_mul(1_000_000));
     match max_age {
         None => reason != Some(DeadReason::Expired.label()),
-        Some(max_age) => max_age.is_none_or(|age| published + age > now),
+        Some(max_age) => max_age.is_none_or(|age| published_at + age > now),
     }
 }
 

@@ -117,25 +117,30 @@ fn within(stream: &ArrivalStream, length: Duration) -> (u64, u64) {
     (micros(from.min(length)), micros(to.min(length)))
 }
 
-/// When they come, in order: those of a stream at random, like those of independent publishers.
-pub(super) fn times(
-    streams: &[ArrivalStream],
-    bursts: &[Burst],
-    length: Duration,
-    dice: &mut Dice,
-) -> Vec<u64> {
-    let mut times = Vec::new();
-    for stream in streams {
-        let (from, to) = within(stream, length);
-        let count = count_messages(stream, length);
-        times.extend((0..count).map(|_| from + dice.below(to - from)));
+/// All messages that come within the length of a plan.
+#[derive(Debug)]
+pub(super) struct Arrivals<'a> {
+    pub(super) streams: &'a [ArrivalStream],
+    pub(super) bursts: &'a [Burst],
+    pub(super) length: Duration,
+}
+
+impl Arrivals<'_> {
+    /// When they come, in order: those of a stream at random, like those of independent publishers.
+    pub(super) fn times(&self, dice: &mut Dice) -> Vec<u64> {
+        let mut times = Vec::new();
+        for stream in self.streams {
+            let (from, to) = within(stream, self.length);
+            let count = count_messages(stream, self.length);
+            times.extend((0..count).map(|_| from + dice.below(to - from)));
+        }
+        for burst in self.bursts.iter().filter(|burst| burst.at < self.length) {
+            let at = micros(burst.at);
+            times.extend((0..burst.count).map(|_| at));
+        }
+        times.sort_unstable();
+        times
     }
-    for burst in bursts.iter().filter(|burst| burst.at < length) {
-        let at = micros(burst.at);
-        times.extend((0..burst.count).map(|_| at));
-    }
-    times.sort_unstable();
-    times
 }
 
 #[cfg(test)]
@@ -165,8 +170,12 @@ mod tests {
     fn times_are_in_order_and_within_and_follow_from_the_seed() {
         let streams = ["100/1s".parse().expect("a stream")];
         let bursts = ["7@3s".parse().expect("one"), "7@30s".parse().expect("one")];
-        let length = Duration::from_secs(10);
-        let drawn = |seed| times(&streams, &bursts, length, &mut Dice::new(seed));
+        let arrivals = Arrivals {
+            streams: &streams,
+            bursts: &bursts,
+            length: Duration::from_secs(10),
+        };
+        let drawn = |seed| arrivals.times(&mut Dice::new(seed));
         let first = drawn(1);
         assert_eq!(first.len(), 1_007, "the second burst lies beyond");
         assert!(first.is_sorted() && first.iter().all(|at| *at < 10_000_000));

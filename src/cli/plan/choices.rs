@@ -238,13 +238,13 @@ impl<'a> Choices<'a> {
                 (_, Some(of)) => (None, (of.least.get(), of.most.get())),
                 (Costing::Fixed(cost), None) => (None, (cost.get(), cost.get())),
                 (Costing::Made(text), None) => {
-                    if any.is_none() {
-                        self.assumed.push(&limit.name);
-                    }
                     let range = any.map_or((1, 1), |of| (of.least.get(), of.most.get()));
                     (Some(text.as_str()), range)
                 }
             };
+            if template.is_some() && any.is_none() {
+                self.assumed.push(&limit.name);
+            }
             let next = self.costs.len();
             let place = template.map_or(next, |text| *by_template.entry(text).or_insert(next));
             if place == next {

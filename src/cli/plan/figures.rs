@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::limits::{KeyFigures, LimitFigures, end_time, limits, longest};
+use super::limits::{KeyFigures, LimitFigures, SendingTime, end_time, limits, longest};
 use super::messages::DrawnMessages;
 use crate::wire::PlannedRoute;
 use sluiced_core::hours::OpeningHours;
@@ -112,7 +112,7 @@ impl Figures {
             denials: denials as f64 / messages,
             asks: outcome.asks as f64 / messages,
             open,
-            limits: limits(plan, planned, drawn, outcome, busy, open),
+            limits: limits(plan, planned, drawn, outcome, SendingTime { busy, open }),
             longest: longest(plan, planned, drawn, outcome),
             series: series(plan, drawn, outcome, shown(length, busy)),
         }

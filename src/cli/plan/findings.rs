@@ -335,51 +335,60 @@ impl PlanFacts<'_> {
     }
 }
 
-/// The parts of the route that are not in the plan.
-pub(super) fn left_out(
-    route: &Route,
-    others: &[(&str, &str)],
-    same_queue: &[&str],
-    assumed: &[&str],
-    once: &[String],
-    tenants_known: bool,
-) -> Vec<Finding> {
-    let mut notes = Vec::new();
-    let mut note = |text| notes.extend(finding(Weight::Note, text));
-    for limit in assumed {
-        note(format!(
-            "Each message is taken to cost 1 of limits.{limit}, whose cost is a template: --cost {limit}=1-3 says otherwise."
-        ));
+/// What is not in the plan, besides parts of the route itself.
+#[derive(Debug)]
+pub(super) struct PlanOmissions<'a> {
+    /// Limits that other routes share, each with such a route.
+    pub(super) others: Vec<(&'a str, &'a str)>,
+    /// Other routes of the queue.
+    pub(super) same_queue: Vec<&'a str>,
+    /// Limits whose costs are a guess.
+    pub(super) assumed: &'a [String],
+    /// The `once` limits.
+    pub(super) once: &'a [String],
+    pub(super) tenants_known: bool,
+}
+
+impl PlanOmissions<'_> {
+    /// Notes about the parts of the route that are not in the plan.
+    pub(super) fn findings(&self, route: &Route) -> Vec<Finding> {
+        let mut notes = Vec::new();
+        let mut note = |text| notes.extend(finding(Weight::Note, text));
+        for limit in self.assumed {
+            note(format!(
+                "Each message is taken to cost 1 of limits.{limit}, whose cost is a template: --cost {limit}=1-3 says otherwise."
+            ));
+        }
+        for limit in self.once {
+            note(format!(
+                "limits.{limit} is not in this plan: no two of its messages are the same."
+            ));
+        }
+        for (limit, other) in &self.others {
+            note(format!(
+                "limits.{limit} is shared with routes.{other}, whose messages are not in this plan."
+            ));
+        }
+        for other in &self.same_queue {
+            note(format!(
+                "Its queue is shared with routes.{other}, which is not in this plan: all messages are taken to be sent by this route."
+            ));
+        }
+        if matches!(route.timezone, Some(ZoneText::Made(_))) {
+            note("The hours of each message's own time zone are not in this plan.".to_owned());
+        }
+        if route.priority.made().is_some() {
+            note("All messages are taken to have the priority 0.".to_owned());
+        }
+        if route.fair_by.is_some() {
+            note(if self.tenants_known {
+                "Tenants share what the replicas hold; parking is not in this plan.".to_owned()
+            } else {
+                "All messages are taken to be of one tenant.".to_owned()
+            });
+        }
+        notes
     }
-    for limit in once {
-        note(format!(
-            "limits.{limit} is not in this plan: no two of its messages are the same."
-        ));
-    }
-    for (limit, other) in others {
-        note(format!(
-            "limits.{limit} is shared with routes.{other}, whose messages are not in this plan."
-        ));
-    }
-    for other in same_queue {
-        note(format!(
-            "Its queue is shared with routes.{other}, which is not in this plan: all messages are taken to be sent by this route."
-        ));
-    }
-    if matches!(route.timezone, Some(ZoneText::Made(_))) {
-        note("The hours of each message's own time zone are not in this plan.".to_owned());
-    }
-    if route.priority.made().is_some() {
-        note("All messages are taken to have the priority 0.".to_owned());
-    }
-    if route.fair_by.is_some() {
-        note(if tenants_known {
-            "Tenants share what the replicas hold; parking is not in this plan.".to_owned()
-        } else {
-            "All messages are taken to be of one tenant.".to_owned()
-        });
-    }
-    notes
 }
 
 /// The zone whose clock the route uses.

@@ -75,17 +75,31 @@ pub(super) struct KeyFigures {
     pub(super) longest_us: u64,
 }
 
-/// Units a second of a limit in the long run, and how many may pass at once before.
-fn capacity(rule: Option<&Rule>, plan: &Plan) -> (f64, f64) {
+/// What a limit lets pass.
+#[derive(Clone, Copy)]
+struct Capacity {
+    /// Units a second in the long run.
+    per_second: f64,
+    /// How many units may pass at once before.
+    burst: f64,
+}
+
+fn capacity(rule: Option<&Rule>, plan: &Plan) -> Capacity {
     match rule {
         None => {
             let rows = plan.route.rows.iter();
             let units = rows.map(|pace| pace.units() as f64 * 1e6 / pace.period() as f64);
-            (units.sum(), 0.0)
+            Capacity {
+                per_second: units.sum(),
+                burst: 0.0,
+            }
         }
         Some(Rule::Concurrency(rule)) => {
             let call = plan.route.call.as_secs_f64().max(0.001);
-            (rule.limit() as f64 / call, rule.limit() as f64)
+            Capacity {
+                per_second: rule.limit() as f64 / call,
+                burst: rule.limit() as f64,
+            }
         }
         Some(rule) => {
             // For many units, so that rounding does not matter.
@@ -96,7 +110,10 @@ fn capacity(rule: Option<&Rule>, plan: &Plan) -> (f64, f64) {
             } else {
                 1
             };
-            (1e9 / spacing as f64, (windows * rule.max_cost()) as f64)
+            Capacity {
+                per_second: 1e9 / spacing as f64,
+                burst: (windows * rule.max_cost()) as f64,
+            }
         }
     }
 }
@@ -128,37 +145,45 @@ struct KeySums {
     denied: bool,
 }
 
+/// How long a route could send, in microseconds.
+#[derive(Clone, Copy)]
+pub(super) struct SendingTime {
+    /// There was something to do.
+    pub(super) busy: u64,
+    /// The route was open.
+    pub(super) open: u64,
+}
+
 /// The used share of a limit: slots and calls go unused in closed hours, the units of a window do not.
 fn share(
     rule: Option<&Rule>,
-    per_second: f64,
-    burst: f64,
+    capacity: Capacity,
     units: u64,
-    busy: u64,
-    open: u64,
+    SendingTime { busy, open }: SendingTime,
 ) -> Option<f64> {
     let (burst, time) = match rule {
         None | Some(Rule::Concurrency(_)) => (0.0, busy.min(open)),
-        Some(Rule::FixedWindow(_)) => (burst / 2.0, busy),
-        Some(_) => (burst, busy),
+        Some(Rule::FixedWindow(_)) => (capacity.burst / 2.0, busy),
+        Some(_) => (capacity.burst, busy),
     };
-    let all = burst + per_second * time as f64 / 1e6;
+    let all = burst + capacity.per_second * time as f64 / 1e6;
     (all > 0.0).then(|| units as f64 / all)
 }
 
-/// The figures of each limit; `busy`: how long there was something to do; `open`: how long the route was open (µs).
+/// The figures of each limit.
 pub(super) fn limits(
     plan: &Plan,
     planned: &PlannedRoute,
     drawn: &DrawnMessages,
     outcome: &PlanOutcome,
-    busy: u64,
-    open: u64,
+    time: SendingTime,
 ) -> Vec<LimitFigures> {
     let mut place = 0..;
     let keyed = planned.limits.iter().map(|limit| {
         let index: Option<usize> = limit.rule.as_ref().and_then(|_| place.next());
-        let (per_second, burst) = capacity(limit.rule.as_ref(), plan);
+        let rule = limit.rule.as_ref();
+        let capacity = capacity(rule, plan);
+        let Capacity { per_second, burst } = capacity;
         let keys = by_key(plan, outcome, index);
         let allowed = burst + per_second * plan.length.as_secs_f64();
         let units = keys.values().map(|key| key.taken).sum();
@@ -175,8 +200,7 @@ pub(super) fn limits(
             kind: limit.limit.kind(),
             per_second,
             burst,
-            share: share(limit.rule.as_ref(), per_second, burst, units, busy, open)
-                .filter(|_| !has_key),
+            share: share(rule, capacity, units, time).filter(|_| !has_key),
             units,
             wanted: keys.values().map(|key| key.wanted).sum(),
             has_key,

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::num::NonZeroU32;
 
-use super::arrivals::{ArrivalStream, Burst, times};
+use super::arrivals::Arrivals;
 use super::choices::Choices;
 use super::trace::RecordedMessage;
 use crate::wire::{PlannedLimit, PlannedRoute};
@@ -104,9 +104,7 @@ pub(super) fn draw_messages(
     planned: &PlannedRoute,
     route: &Route,
     choices: &Choices<'_>,
-    streams: &[ArrivalStream],
-    bursts: &[Burst],
-    length: std::time::Duration,
+    arrivals: &Arrivals<'_>,
     seed: u64,
 ) -> DrawnMessages {
     let mut dice = Dice::new(seed ^ 0x9_1A17);
@@ -117,7 +115,7 @@ pub(super) fn draw_messages(
     let fair_by = route.fair_by.as_ref().map(|text| text.as_str());
     let tenant = fair_by.and_then(|by| choices.keys.iter().position(|(text, _)| *text == by));
     let (mut messages, mut invalid, mut why) = (Vec::new(), Vec::new(), None);
-    for at in times(streams, bursts, length, &mut dice) {
+    for at in arrivals.times(&mut dice) {
         let takes = choices.draw(&mut dice);
         if let Some(dear) = too_dear(&planned.limits, &takes) {
             invalid.push(at);
