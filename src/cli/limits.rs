@@ -241,7 +241,7 @@ async fn open(args: &OpenArgs, out: &mut (impl Write + Send)) -> Result<(), Refu
         None => WaitReasons::default(),
     };
     // The notice comes last: replicas ask again at once.
-    let at = policy.open().await?.ok_or_else(|| unused(name, ""))?;
+    let at = policy.open().await?.ok_or_else(|| unused_limit(name, ""))?;
     if args.location.json {
         let said = json!({ "name": name, "was_closed": why == Some(ClosedReason::Lost), "opened": at.to_string(),
             "forgiven_units": waited.owed, "forgot_quota": waited.quota });
@@ -291,12 +291,12 @@ fn write_opened(
     Ok(())
 }
 
-fn unused(name: &str, hint: &str) -> Refusal {
+fn unused_limit(name: &str, hint: &str) -> Refusal {
     Refusal::Failed(format!("no replica has used a limit `{name}` yet{hint}"))
 }
 
 /// Writes the values of a limit before and after an update, and when it applies.
-fn changed(
+fn write_change(
     name: &str,
     [was, is]: [&str; 2],
     update: &Updated,
@@ -304,11 +304,11 @@ fn changed(
 ) -> io::Result<()> {
     writeln!(out, "{name}: {was}")?;
     writeln!(out, "{:>width$}  {is}", "->", width = name.len())?;
-    in_force(update, out)
+    write_in_force(update, out)
 }
 
 /// Writes when an update applies.
-fn in_force(update: &Updated, out: &mut impl Write) -> io::Result<()> {
+fn write_in_force(update: &Updated, out: &mut impl Write) -> io::Result<()> {
     writeln!(
         out,
         "version {}, in force on every replica within a second",

@@ -47,12 +47,12 @@ fn run_seed(args: &SimArgs, seed: u64, out: &mut dyn Write) -> io::Result<bool> 
     for scenario in of_seed(seed) {
         let report = simulate(&scenario);
         write!(out, "{scenario}")?;
-        line(out, &scenario, &report)?;
+        write_line(out, &scenario, &report)?;
         writeln!(out, "fingerprint {:016x}", report.trace.fingerprint())?;
         if report.failure.is_some() || args.verbose {
-            events(out, &report, args.events)?;
+            write_events(out, &report, args.events)?;
         }
-        failed |= failure(out, &scenario, &report)?;
+        failed |= write_failure(out, &scenario, &report)?;
     }
     Ok(failed)
 }
@@ -69,14 +69,14 @@ fn many(args: &SimArgs, out: &mut dyn Write) -> io::Result<bool> {
                 coverage.add(scenario, &report);
             }
             if args.verbose {
-                line(out, scenario, &report)?;
+                write_line(out, scenario, &report)?;
             }
             if report.failure.is_some() && !failed {
                 write!(out, "{scenario}")?;
-                line(out, scenario, &report)?;
-                events(out, &report, args.events)?;
+                write_line(out, scenario, &report)?;
+                write_events(out, &report, args.events)?;
             }
-            failed |= failure(out, scenario, &report)?;
+            failed |= write_failure(out, scenario, &report)?;
         }
     }
     let what = ["a paced limit", "keyed limits", "progress judged"];
@@ -122,7 +122,7 @@ impl Sums {
     }
 }
 
-fn line(out: &mut dyn Write, scenario: &Scenario, report: &FleetOutcome) -> io::Result<()> {
+fn write_line(out: &mut dyn Write, scenario: &Scenario, report: &FleetOutcome) -> io::Result<()> {
     writeln!(
         out,
         "seed {:<6} {:>9} x{:<4} {:>8.2} s {:>6} calls, worst window {:>5}, used {} of {} slots ({} allowed), \
@@ -158,7 +158,7 @@ fn percent(part: Option<f64>) -> String {
     part.map_or_else(|| "-".to_owned(), |part| format!("{:.2} %", part * 100.0))
 }
 
-fn events(out: &mut dyn Write, report: &FleetOutcome, count: usize) -> io::Result<()> {
+fn write_events(out: &mut dyn Write, report: &FleetOutcome, count: usize) -> io::Result<()> {
     for event in report.trace.tail(count) {
         writeln!(out, "{event}")?;
     }
@@ -166,7 +166,11 @@ fn events(out: &mut dyn Write, report: &FleetOutcome, count: usize) -> io::Resul
 }
 
 /// Writes why a run failed, if it did; returns whether it did.
-fn failure(out: &mut dyn Write, scenario: &Scenario, report: &FleetOutcome) -> io::Result<bool> {
+fn write_failure(
+    out: &mut dyn Write,
+    scenario: &Scenario,
+    report: &FleetOutcome,
+) -> io::Result<bool> {
     let Some(why) = &report.failure else {
         return Ok(false);
     };

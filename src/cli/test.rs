@@ -66,7 +66,7 @@ pub(super) fn run(
     let mut files = Vec::new();
     for path in &args.tests {
         let name = path.display().to_string();
-        let ran = tested(&name, &read(path)?, &loaded)?;
+        let ran = run_file(&name, &read(path)?, &loaded)?;
         for ran in &ran {
             write(&name, ran, args.quiet, out)?;
         }
@@ -109,7 +109,7 @@ fn read(path: &Path) -> Result<String, Refusal> {
 }
 
 /// Runs the tests of a file.
-fn tested(file: &str, text: &str, loaded: &Loaded) -> Result<Vec<TestRun>, Refusal> {
+fn run_file(file: &str, text: &str, loaded: &Loaded) -> Result<Vec<TestRun>, Refusal> {
     let wrong = |why: String| Refusal::Arguments(format!("{file}: {why}"));
     // Its errors show the line.
     let cases: Cases = toml::from_str(text).map_err(|why| wrong(why.to_string()))?;

@@ -138,7 +138,7 @@ pub(super) async fn run(
             let callers = turn::callers(&loaded, wanted)?;
             turn::ask(&loaded, callers, wanted).await?
         }
-        None => of_its_own(args, env).await?,
+        None => ask_own_limit(args, env).await?,
     };
     write(args, &answer, out)?;
     Ok(if args.fail && answer.limited {
@@ -149,7 +149,7 @@ pub(super) async fn run(
 }
 
 /// A limit of scripts alone.
-async fn of_its_own(
+async fn ask_own_limit(
     args: &ThrottleArgs,
     env: impl Iterator<Item = (String, String)>,
 ) -> Result<ThrottleResult, Refusal> {
@@ -192,7 +192,7 @@ async fn ask(
     let limit = Arc::new(KeyedLimit::new(LIMIT, rule, LostWait::For(Duration::ZERO)));
     let key = limit_key(&[key]);
     let Some(units) = NonZeroU32::new(args.quantity) else {
-        return look(store, &limit, key, false).await;
+        return look_at_key(store, &limit, key, false).await;
     };
     let candidate = Candidate {
         charges: vec![Charge {
@@ -214,7 +214,7 @@ async fn ask(
             let room = passes.first().map(|pass| pass.room).unwrap_or_default();
             // For people only: CL.THROTTLE does not return when the next unit is available.
             let next = if room.remaining == 0 && !args.json && !args.plain {
-                look(store, &limit, key, false).await?.next
+                look_at_key(store, &limit, key, false).await?.next
             } else {
                 None
             };
@@ -228,12 +228,12 @@ async fn ask(
             ..ThrottleResult::of(true, room.remaining, after(room))
         }),
         // More than it ever holds. (This limit has no policy that is outdated or paused.)
-        _ => look(store, &limit, key, true).await,
+        _ => look_at_key(store, &limit, key, true).await,
     }
 }
 
 /// What is left, without taking any of it.
-async fn look(
+async fn look_at_key(
     store: &dyn LimitStore,
     limit: &Arc<KeyedLimit>,
     key: LimitKey,

@@ -109,7 +109,7 @@ impl NamedCallers<'_> {
         let (settings, callers) = (self.settings, self.callers);
         Ok(CallersOptions {
             route: Arc::clone(&self.route),
-            limits: asked(settings, callers),
+            limits: asked_limits(settings, callers),
             store: pacers.store_link(),
             keyed: KeyedLimits::new(pacers.keyed_store(), pacers.keyed_of(&callers.limits)),
             max_wait: callers.max_wait.get(),
@@ -185,7 +185,7 @@ pub(super) fn identity(
 }
 
 /// What requests may say of the limits.
-fn asked(settings: &Settings, callers: &types::Callers) -> Vec<AskedLimit> {
+fn asked_limits(settings: &Settings, callers: &types::Callers) -> Vec<AskedLimit> {
     let known = callers.limits.iter().filter_map(|name| {
         let limit = settings.limits.get(name)?;
         Some(AskedLimit {

@@ -171,7 +171,7 @@ fn credentials(
         secret,
         certificate: certificate(secrets, cert_file.as_deref(), key_file.as_deref())?,
         proxy,
-        named: named(secrets)?,
+        named: named_secrets(secrets)?,
     })
 }
 
@@ -206,7 +206,7 @@ fn made_up(downstream: &types::Downstream, secrets: &Secrets) -> Credentials {
 }
 
 /// The secrets that templates name. Where no secrets are needed, their files are not read.
-fn named(secrets: &Secrets) -> Result<BTreeMap<String, Secret>, SecretError> {
+fn named_secrets(secrets: &Secrets) -> Result<BTreeMap<String, Secret>, SecretError> {
     let named = secrets.named().iter().map(|(name, file)| {
         let read = match secrets.are_complete() {
             true => rotating_secret(secrets, Some(file))?,

@@ -40,7 +40,7 @@ struct Mean {
 
 impl Mean {
     /// The mean; `ended`: an interval has ended.
-    fn mean(&mut self, seconds: f64, calls: f64, ended: bool) -> Option<f64> {
+    fn update(&mut self, seconds: f64, calls: f64, ended: bool) -> Option<f64> {
         if ended {
             let mean = (seconds - self.seconds) / (calls - self.calls);
             // Short in the text that replicas send each other.
@@ -60,7 +60,7 @@ struct Counter {
 
 impl Counter {
     /// The rate, once an interval of that many seconds has ended.
-    fn rate(&mut self, total: f64, ended: Option<f64>) -> f64 {
+    fn update(&mut self, total: f64, ended: Option<f64>) -> f64 {
         if let Some(seconds) = ended {
             let rate = (total - self.total).max(0.0) / seconds;
             // Short in the text that replicas send each other.
@@ -100,7 +100,7 @@ impl Sampler {
             events: recent(),
             ..Replica::default()
         };
-        let ended = self.ended(now);
+        let ended = self.end_interval(now);
         let Details {
             reasons,
             delays,
@@ -113,17 +113,17 @@ impl Sampler {
         }
         for (name, route) in &mut replica.routes {
             let messages = self.done.entry(name.clone()).or_default();
-            route.per_second = messages.rate(route.done as f64, ended);
+            route.per_second = messages.update(route.done as f64, ended);
             let answers: u64 = route.answers.values().sum();
             let calls = self.calls.entry(name.clone()).or_default();
-            route.calls_per_second = calls.rate(answers as f64, ended);
+            route.calls_per_second = calls.update(answers as f64, ended);
             let mean = self.delays.entry(name.clone()).or_default();
             let (seconds, accepted) = delays.get(name).copied().unwrap_or_default();
-            route.delay = mean.mean(seconds, accepted, ended.is_some());
+            route.delay = mean.update(seconds, accepted, ended.is_some());
         }
         for (name, limit) in &mut replica.limits {
             let units = self.used.entry(name.clone()).or_default();
-            limit.used = units.rate(limit.total as f64, ended);
+            limit.used = units.update(limit.total as f64, ended);
         }
         self.history.note(&replica.routes, now);
         say_what_is_missing(&mut replica);
@@ -132,7 +132,7 @@ impl Sampler {
     }
 
     /// How many seconds the interval took that ends now, if one does.
-    fn ended(&mut self, now: Duration) -> Option<f64> {
+    fn end_interval(&mut self, now: Duration) -> Option<f64> {
         // If the clock was set back, a new interval begins.
         let passed = now.checked_sub(self.began).unwrap_or(SHORTEST);
         (passed >= SHORTEST).then(|| {
@@ -159,7 +159,7 @@ fn enter<'a>(replica: &mut Replica, metrics: &'a [Reading], now: Duration) -> De
         let of = |label| reading.label(label);
         match (of("route"), of("limit")) {
             (Some(route), Some(limit)) => {
-                of_quota(details.quotas.entry((route, limit)).or_default(), reading);
+                enter_quota(details.quotas.entry((route, limit)).or_default(), reading);
             }
             (Some(route), None) => {
                 let reasons = details.reasons.entry(route.to_owned()).or_default();
@@ -169,9 +169,9 @@ fn enter<'a>(replica: &mut Replica, metrics: &'a [Reading], now: Duration) -> De
                     details.delays.insert(route.to_owned(), (sum, count as f64));
                 }
                 let state = replica.routes.entry(route.to_owned()).or_default();
-                of_route(state, reasons, reading);
+                enter_route(state, reasons, reading);
             }
-            (None, Some(limit)) => of_limit(&mut replica.limits, limit, reading),
+            (None, Some(limit)) => enter_limit(&mut replica.limits, limit, reading),
             (None, None) if reading.name() == "sluiced_start_time_seconds" => {
                 let since = Duration::try_from_secs_f64(reading.number()).unwrap_or_default();
                 replica.seconds = now.saturating_sub(since).as_secs();
@@ -267,7 +267,7 @@ impl Reasons {
     }
 }
 
-fn of_quota(quota: &mut ReportedQuota, reading: &Reading) {
+fn enter_quota(quota: &mut ReportedQuota, reading: &Reading) {
     match reading.name() {
         "sluiced_quota_remaining" => quota.left = Some(reading.number()),
         "sluiced_quota_reset_time_seconds" => quota.reset = reading.number(),
@@ -275,7 +275,7 @@ fn of_quota(quota: &mut ReportedQuota, reading: &Reading) {
     }
 }
 
-fn of_route(route: &mut RouteState, reasons: &mut Reasons, reading: &Reading) {
+fn enter_route(route: &mut RouteState, reasons: &mut Reasons, reading: &Reading) {
     let number = reading.number();
     let count = number.max(0.0) as u64;
     let label = |name| reading.label(name).unwrap_or_default();
@@ -313,7 +313,7 @@ fn of_route(route: &mut RouteState, reasons: &mut Reasons, reading: &Reading) {
     }
 }
 
-fn of_limit(limits: &mut BTreeMap<String, LimitUse>, limit: &str, reading: &Reading) {
+fn enter_limit(limits: &mut BTreeMap<String, LimitUse>, limit: &str, reading: &Reading) {
     // Other metrics of a limit make no entry.
     let entry = limits.entry(limit.to_owned());
     let total = reading.number().max(0.0) as u64;

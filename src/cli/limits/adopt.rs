@@ -9,7 +9,7 @@ use std::io::{self, Write};
 use serde_json::json;
 
 use super::show::short_policy;
-use super::{NameArgs, Refusal, changed, operator, unused};
+use super::{NameArgs, Refusal, operator, unused_limit, write_change};
 use crate::wire::kind;
 use sluiced_core::policy::{PolicyUpdate, as_written};
 use sluiced_ports::store::Present;
@@ -24,7 +24,7 @@ pub(super) async fn run(args: &NameArgs, out: &mut (impl Write + Send)) -> Resul
     }
     let found = policy.inspect().await?;
     let before = found.policy.ok_or_else(|| {
-        unused(
+        unused_limit(
             name,
             ": the first replica that starts with this file sets it",
         )
@@ -58,7 +58,7 @@ pub(super) async fn run(args: &NameArgs, out: &mut (impl Write + Send)) -> Resul
         writeln!(out, "{said:#}")?;
         return Ok(());
     }
-    changed(name, [&was, &is], &updated, out)?;
+    write_change(name, [&was, &is], &updated, out)?;
     warn_of_other_files(&found.replicas, &file, out)?;
     Ok(())
 }

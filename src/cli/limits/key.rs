@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use self::words::wait;
 use super::set::limit_of_words;
 use super::show::LABELS;
-use super::{OpenLimits, Refusal, unused};
+use super::{OpenLimits, Refusal, unused_limit};
 use crate::cli::text::facts;
 use crate::wire;
 use sluiced_core::limits::Fit;
@@ -57,7 +57,7 @@ pub(in crate::cli) async fn look_up(
 ) -> Result<Option<KeyState>, Refusal> {
     let Some(limit) = current(opened, name, found)? else {
         return match key {
-            Some(_) => Err(unused(name, "; use --config")),
+            Some(_) => Err(unused_limit(name, "; use --config")),
             None => Ok(None),
         };
     };
@@ -141,7 +141,7 @@ fn queue_of(
 }
 
 /// Until when a keyed limit grants nothing because its state was lost or may have been lost, and which of the two it
-/// is. `None`: neither (`wire::lost`).
+/// is. `None`: neither (`wire::closed_by_loss`).
 pub(super) async fn closed_by_loss(
     opened: &OpenLimits,
     name: &str,

@@ -8,7 +8,7 @@ use clap::Args;
 use jiff::Timestamp;
 use serde_json::json;
 
-use super::{LimitsLocation, NameArgs, Refusal, in_force, length, operator};
+use super::{LimitsLocation, NameArgs, Refusal, length, operator, write_in_force};
 use crate::cli::shell;
 use sluiced_core::rate::Span;
 use sluiced_core::schedule::FREEZE_MAX;
@@ -96,7 +96,7 @@ impl PauseTarget<'_> {
             (None, None) => format!("until `sluiced {what}s resume {name}`"),
         };
         writeln!(out, "{name}: paused {how}")?;
-        Ok(in_force(&update, out)?)
+        Ok(write_in_force(&update, out)?)
     }
 
     pub(in crate::cli) async fn resume(
@@ -112,7 +112,7 @@ impl PauseTarget<'_> {
             writeln!(out, "{said:#}")?;
         } else if was {
             writeln!(out, "{name}: resumed")?;
-            in_force(&update, out)?;
+            write_in_force(&update, out)?;
         } else {
             writeln!(out, "{name}: it was neither paused nor frozen")?;
         }

@@ -12,7 +12,7 @@ use clap::Args;
 use serde_json::json;
 
 use super::show::short_policy;
-use super::{LimitsLocation, OpenLimits, Refusal, changed, length, operator, unused};
+use super::{LimitsLocation, OpenLimits, Refusal, length, operator, unused_limit, write_change};
 use crate::cli::exit::agrees;
 use crate::cli::shell;
 use crate::wire::kind;
@@ -104,7 +104,7 @@ fn write(
         let said = json!({ "name": name, "before": was, "in_force": is, "version": update.updates, "for_us": length });
         return writeln!(out, "{said:#}");
     }
-    changed(name, [&was, &is], update, out)?;
+    write_change(name, [&was, &is], update, out)?;
     if let Some(length) = args.length {
         let (length, file) = (Span(length), short_policy(file));
         writeln!(out, "for {length}; then the file counts again: {file}")?;
@@ -197,7 +197,7 @@ fn base(
     match (policy, opened.file(name)) {
         (Some(policy), _) => Ok((policy.text.clone(), policy.version)),
         (None, file) if !file.is_empty() => Ok((file, PolicyVersion::NONE)),
-        (None, _) => Err(unused(name, "; use --config")),
+        (None, _) => Err(unused_limit(name, "; use --config")),
     }
 }
 

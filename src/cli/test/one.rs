@@ -60,7 +60,7 @@ pub(super) fn run<'a>(
     };
     let attempt = case.attempt.map_or(1, |attempt| attempt.get());
     let message = message(&case.message, &route.queue).map_err(WrongTest::new)?;
-    let of_message = of_message(case, trial, &message, attempt).map_err(WrongTest::new)?;
+    let of_message = compare_message(case, trial, &message, attempt).map_err(WrongTest::new)?;
     let mut results = vec![(None, of_message)];
     for answer in &case.answers {
         let given = test_answer(answer).map_err(|why| WrongTest {
@@ -68,7 +68,7 @@ pub(super) fn run<'a>(
             why: format!("answer `{}`: {why}", answer.name.get_ref()),
         })?;
         let failures = match trial.foresee(&message, attempt, given) {
-            Ok(foreseen) => of_answer(answer, &foreseen),
+            Ok(foreseen) => compare_answer(answer, &foreseen),
             Err(why) => vec![why.to_string()],
         };
         results.push((Some(&answer.name), failures));
@@ -124,7 +124,7 @@ fn header(value: &Value) -> Option<message_parts::HeaderValue> {
 }
 
 /// The request, and what the limits count.
-fn of_message(
+fn compare_message(
     case: &Case,
     trial: &Trial,
     message: &Message,
@@ -225,7 +225,7 @@ fn http(answer: &AnswerCase, status: u16) -> Result<Response<Bytes>, String> {
 }
 
 /// What follows from an answer.
-fn of_answer(answer: &AnswerCase, foreseen: &Forecast) -> Vec<String> {
+fn compare_answer(answer: &AnswerCase, foreseen: &Forecast) -> Vec<String> {
     let outcome = foreseen.judgement.outcome;
     let word = |meaning: super::cases::Outcome| meaning.0.word().to_owned();
     let span = |wait| Span(wait).to_string();

@@ -45,7 +45,7 @@ pub(super) fn probes(loaded: &Loaded, strict: bool, probes: &mut Vec<Probe>) {
         let (options, grant) = (Arc::clone(&options), Arc::clone(&grant));
         let trial = Trial::new(loaded, name, &loaded.settings.routes[name]);
         let probe = async move {
-            let said = look(&options, &route, &grant).await?;
+            let said = probe_queue(&options, &route, &grant).await?;
             match first_message(&options, &route, trial).await {
                 Err(dies) if strict => Err(said + &dies),
                 Ok(fate) | Err(fate) => Ok(said + &fate),
@@ -90,7 +90,7 @@ fn as_warnings(all: &[String]) -> String {
     warnings.collect()
 }
 
-async fn look(
+async fn probe_queue(
     options: &RabbitOptions,
     route: &RouteOptions,
     grant: &str,
