@@ -110,7 +110,7 @@ async fn policies_that_act_on_queues_of_ours_are_named() {
     }
 
     // The policy of the documentation shields them.
-    let page = include_str!("../../../docs/operating.md");
+    let page = include_str!("../../../docs/rabbitmq.md");
     let shield = page
         .lines()
         .find(|line| line.starts_with("rabbitmqctl set_policy"));

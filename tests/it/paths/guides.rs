@@ -27,6 +27,8 @@ const MIGRATION: &str = include_str!("../../../docs/migration.md");
 const PACING: &str = include_str!("../../../docs/pacing.md");
 const COMPARISON: &str = include_str!("../../../docs/comparison.md");
 const OPERATING: &str = include_str!("../../../docs/operating.md");
+const RABBITMQ: &str = include_str!("../../../docs/rabbitmq.md");
+const JOURNAL: &str = include_str!("../../../docs/journal.md");
 const MONITORING: &str = include_str!("../../../docs/monitoring.md");
 const LIMITS: &str = include_str!("../../../docs/limits.md");
 const DEAD: &str = include_str!("../../../docs/dead-letters.md");
@@ -34,9 +36,9 @@ const SMPP: &str = include_str!("../../../docs/smpp.md");
 const RUNBOOK: &str = include_str!("../../../docs/runbook.md");
 const CALLERS: &str = include_str!("../../../docs/callers.md");
 const README: &str = include_str!("../../../README.md");
-const PAGES: [&str; 12] = [
-    STARTED, MIGRATION, PACING, COMPARISON, OPERATING, MONITORING, LIMITS, DEAD, RUNBOOK, README,
-    SMPP, CALLERS,
+const PAGES: [&str; 14] = [
+    STARTED, MIGRATION, PACING, COMPARISON, OPERATING, RABBITMQ, JOURNAL, MONITORING, LIMITS, DEAD,
+    RUNBOOK, README, SMPP, CALLERS,
 ];
 const SLUICED: &str = env!("CARGO_BIN_EXE_sluiced");
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");

@@ -203,10 +203,10 @@ async fn without_it_no_message_is_logged_and_debug_is_readable() {
     );
 }
 
-/// The question of `docs/operating.md` that begins with these words, over these logs. Returns what it says, line by
+/// The question of `docs/journal.md` that begins with these words, over these logs. Returns what it says, line by
 /// line.
 pub(crate) fn asked(question: &str, logs: &[String]) -> Vec<Value> {
-    let guide = include_str!("../../../docs/operating.md");
+    let guide = include_str!("../../../docs/journal.md");
     let mut lines = guide.lines();
     let reads = lines.find(|line| line.starts_with("lines() {")).unwrap();
     lines.find(|line| line.starts_with(question)).unwrap();
