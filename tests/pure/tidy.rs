@@ -66,19 +66,27 @@ fn the_reading_order_names_files_that_exist() {
     let rows = page.lines().filter_map(|line| {
         let mut cells = line.strip_prefix("| ")?.split(" | ");
         let number: usize = cells.next()?.parse().ok()?;
-        Some((number, cells.next()?.trim_matches('`')))
+        Some((number, cells.next()?.trim_matches('`'), cells.next()?))
     });
-    let files: Vec<(usize, &str)> = rows.collect();
+    let files: Vec<(usize, &str, &str)> = rows.collect();
     assert!(
         files.len() > 30 && files.len() <= READ_IN_ORDER,
         "{}",
         files.len()
     );
-    for ((number, file), place) in files.iter().zip(1..) {
+    for ((number, file, enter_at), place) in files.iter().zip(1..) {
         assert_eq!(*number, place, "{file}");
-        assert!(root().join(file).is_file(), "{file}");
+        let text = fs::read_to_string(root().join(file)).expect(file);
+        for name in enter_at.split('`').skip(1).step_by(2) {
+            let (_, item) = name.rsplit_once("::").unwrap_or(("", name));
+            let kinds = ["fn", "struct", "enum", "trait"];
+            let is_there = kinds
+                .iter()
+                .any(|kind| text.contains(&format!("{kind} {item}")));
+            assert!(is_there, "{file} has no `{name}`");
+        }
     }
-    let named: BTreeSet<&str> = files.iter().map(|(_, file)| *file).collect();
+    let named: BTreeSet<&str> = files.iter().map(|(_, file, _)| *file).collect();
     assert_eq!(named.len(), files.len(), "a file is named twice");
 }
 

@@ -83,7 +83,7 @@ async fn a_headroom_follows_what_the_replicas_measure() {
 }
 
 /// Redis is 25 ms away in each direction: the permits of a keyed limit have run out when they arrive, until its
-/// headroom, which nobody wrote, follows the round trip.
+/// headroom, which is the default, follows the round trip.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_keyed_limit_follows_the_way_to_redis_by_default() {
     let name = "auto-far";
