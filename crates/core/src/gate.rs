@@ -23,7 +23,7 @@ pub use sends::{GateChange, Sends, Shut};
 pub use tap::{Tap, TapDecision, TapRule, WhenDenied};
 
 /// The local clock may drift from the store's: a change of the hours is computed again after this.
-const LOOK_AGAIN: Duration = Duration::from_secs(10);
+const REVIEW_AGAIN: Duration = Duration::from_secs(10);
 /// The end of a pause that has none.
 pub const NO_END: StoreTime = StoreTime::from_micros(u64::MAX);
 /// A keyed limit that grants nothing to a route is asked again after this, however long its answer said:
@@ -79,8 +79,19 @@ pub struct Gate {
     no_grants_until: Option<Mono>,
     sends: Sends,
     /// When to review it; `None`: at once.
-    look: Option<Mono>,
+    next_review: Option<Mono>,
     tap: Tap,
+}
+
+/// When a reason to wait begins or ends by itself, by the clock of this replica.
+#[derive(Clone, Copy, Debug)]
+struct Changes {
+    /// When the hours begin or end; `None`: never, or not known.
+    hours: Option<Mono>,
+    /// Until when an operator paused the route.
+    paused: Option<Mono>,
+    /// Until when the breaker blocks.
+    away: Option<Mono>,
 }
 
 impl Gate {
@@ -100,7 +111,7 @@ impl Gate {
             spent_until: None,
             no_grants_until: None,
             sends,
-            look: None,
+            next_review: None,
             tap: Tap::Closed,
         }
     }
@@ -132,7 +143,7 @@ impl Gate {
     /// A keyed limit grants nothing before `until`.
     pub fn close(&mut self, until: Mono) {
         self.closed_until = self.closed_until.max(Some(until));
-        self.look = None;
+        self.next_review = None;
     }
 
     /// A keyed limit that is for all messages grants no more before `until`, as it says at `now`. Messages
@@ -142,20 +153,20 @@ impl Gate {
     pub fn limit_used_up(&mut self, until: Mono, now: Mono) {
         self.spent_until = self.spent_until.max(Some(until.min(now + ASKED_AGAIN)));
         self.no_grants_until = self.no_grants_until.max(Some(until));
-        self.look = None;
+        self.next_review = None;
     }
 
     /// An operator paused the route until then, or ([`NO_END`]) it is not known whether one did; `None`: it is not
     /// paused.
     pub fn pause(&mut self, until: Option<StoreTime>) {
         self.paused_until = until;
-        self.look = None;
+        self.next_review = None;
     }
 
     /// What the keyed limits said no longer counts.
     pub fn reopen(&mut self) {
         (self.closed_until, self.spent_until, self.no_grants_until) = (None, None, None);
-        self.look = None;
+        self.next_review = None;
     }
 
     /// A call was started. Returns whether it is the probe.
@@ -166,7 +177,7 @@ impl Gate {
         let Some(breaker) = self.breaker.as_mut().filter(|own| !own.is_closed()) else {
             return false;
         };
-        self.look = None;
+        self.next_review = None;
         breaker.sent(now)
     }
 
@@ -179,7 +190,7 @@ impl Gate {
         if is_probe {
             breaker.unsent();
         }
-        self.look = None;
+        self.next_review = None;
         true
     }
 
@@ -198,7 +209,7 @@ impl Gate {
         });
         let gate_may_change = !(was_closed && breaker.is_closed());
         if gate_may_change {
-            self.look = None;
+            self.next_review = None;
         }
         CallEnded {
             report,
@@ -213,14 +224,14 @@ impl Gate {
     pub fn ask(&mut self, waiting: u64, now: Mono) -> Option<BreakerReport> {
         let breaker = self.breaker.as_mut().filter(|_| waiting > 0)?;
         let report = breaker.ask(now)?;
-        self.look = None;
+        self.next_review = None;
         Some(report)
     }
 
     /// A message came: there may be something to probe with.
     pub fn arrived(&mut self) {
         if self.is_away() {
-            self.look = None;
+            self.next_review = None;
         }
     }
 
@@ -232,7 +243,7 @@ impl Gate {
 
     /// The store answered about the breaker; `None`: it did not.
     pub fn answered(&mut self, status: Option<&BreakerStatus>, now: Mono) {
-        self.look = None;
+        self.next_review = None;
         let Some(breaker) = &mut self.breaker else {
             return;
         };
@@ -260,7 +271,7 @@ impl Gate {
         under_way: u64,
         now: Mono,
     ) -> Option<GateChange> {
-        if self.look.is_some_and(|at| now < at) {
+        if self.next_review.is_some_and(|at| now < at) {
             return None;
         }
         let later = |at: &Mono| *at > now;
@@ -268,60 +279,91 @@ impl Gate {
         self.spent_until = self.spent_until.filter(later);
         let known = self.hours.as_ref().zip(store_now);
         let stretch = known.map(|(hours, at)| hours.stretch(at));
-        let change = stretch
-            .and_then(|stretch| stretch.until)
-            .zip(store_now)
-            .map(|(until, at)| now + until.since(at));
-        let paused = self.paused_until.map(|until| match store_now {
-            Some(at) => now + until.since(at),
-            None => Mono::NEVER,
-        });
-        let paused = paused.filter(later);
-        let blocked = self
-            .breaker
-            .as_ref()
-            .and_then(|own| own.blocked(under_way, now));
+        let changes = self.changes(stretch, store_now, under_way, now);
         let is = if self.hours.is_some() && stretch.is_none() {
             self.sends
         } else {
-            let shut = stretch.is_some_and(|stretch| !stretch.open);
-            self.decide(change, shut, paused, blocked)
+            self.decide(stretch, changes)
         };
-        let due = self.breaker.as_ref().and_then(Breaker::due);
-        let (closed, spent) = (self.closed_until, self.spent_until);
-        let times = [change, paused, closed, spent, blocked, due];
-        let by_store = self.hours.is_some() || paused.is_some();
-        // The store's time is not known yet: it may be known at the next look.
-        let waits = by_store && store_now.is_none();
-        let next = times.into_iter().flatten().filter(later);
-        let latest = if by_store {
-            now + LOOK_AGAIN
-        } else {
-            Mono::NEVER
-        };
-        self.look = (!waits).then(|| next.fold(latest, Mono::min));
+        self.next_review = self.after_review(changes, store_now, now);
         let was = std::mem::replace(&mut self.sends, is);
-        let is_open = |stretch: Stretch| stretch.open;
-        let turned = stretch.map(is_open) != self.stretch.map(is_open);
-        self.stretch = stretch.or(self.stretch);
-        let hours = stretch.filter(|_| turned);
+        let hours = self.note_hours(stretch);
         (was != is || hours.is_some()).then_some(GateChange { was, is, hours })
     }
 
-    /// `change`: when the hours begin or end; `shut`: they have ended; `paused`: by an operator until then; `blocked`:
-    /// by the breaker until then.
-    fn decide(
+    fn changes(
         &self,
-        change: Option<Mono>,
-        shut: bool,
-        paused: Option<Mono>,
-        blocked: Option<Mono>,
-    ) -> Sends {
-        let hours = change.filter(|_| shut);
-        let closed = hours.max(self.closed_until).max(paused).max(blocked);
-        let why = if blocked.is_some() {
+        stretch: Option<Stretch>,
+        store_now: Option<StoreTime>,
+        under_way: u64,
+        now: Mono,
+    ) -> Changes {
+        let by_own_clock = |at: StoreTime| store_now.map(|store_now| now + at.since(store_now));
+        let paused = self
+            .paused_until
+            .map(|until| by_own_clock(until).unwrap_or(Mono::NEVER));
+        let breaker = self.breaker.as_ref();
+        Changes {
+            hours: stretch.and_then(|known| known.until).and_then(by_own_clock),
+            paused: paused.filter(|until| *until > now),
+            away: breaker.and_then(|own| own.blocked(under_way, now)),
+        }
+    }
+
+    /// When to review it after a review at `now`, if nothing happens before; `None`: at once.
+    fn after_review(
+        &self,
+        changes: Changes,
+        store_now: Option<StoreTime>,
+        now: Mono,
+    ) -> Option<Mono> {
+        let by_store = self.hours.is_some() || changes.paused.is_some();
+        if by_store && store_now.is_none() {
+            // The store's time is not known yet: it may be known at the next review.
+            return None;
+        }
+        let latest = if by_store {
+            now + REVIEW_AGAIN
+        } else {
+            Mono::NEVER
+        };
+        let Changes {
+            hours,
+            paused,
+            away,
+        } = changes;
+        let due = self.breaker.as_ref().and_then(Breaker::due);
+        let times = [
+            hours,
+            paused,
+            away,
+            self.closed_until,
+            self.spent_until,
+            due,
+        ];
+        let to_come = times.into_iter().flatten().filter(|at| *at > now);
+        Some(to_come.fold(latest, Mono::min))
+    }
+
+    /// Keeps what the hours say, if that is known. Returns it if they began or ended, or are known for the first
+    /// time.
+    fn note_hours(&mut self, stretch: Option<Stretch>) -> Option<Stretch> {
+        let is_open = |stretch: Stretch| stretch.open;
+        let turned = stretch.map(is_open) != self.stretch.map(is_open);
+        self.stretch = stretch.or(self.stretch);
+        stretch.filter(|_| turned)
+    }
+
+    fn decide(&self, stretch: Option<Stretch>, changes: Changes) -> Sends {
+        let shut = stretch.is_some_and(|stretch| !stretch.open);
+        let hours = changes.hours.filter(|_| shut);
+        let closed = hours
+            .max(self.closed_until)
+            .max(changes.paused)
+            .max(changes.away);
+        let why = if changes.away.is_some() {
             Shut::Away
-        } else if paused.is_some() {
+        } else if changes.paused.is_some() {
             Shut::Paused
         } else if closed == hours {
             Shut::Hours
@@ -332,16 +374,16 @@ impl Gate {
             (Some(closed), spent) => Sends::Nothing(spent.map_or(closed, |at| at.max(closed)), why),
             (None, Some(opening)) => Sends::Granted {
                 opening,
-                end: change,
+                end: changes.hours,
             },
-            (None, None) => Sends::All(change),
+            (None, None) => Sends::All(changes.hours),
         }
     }
 
     /// When to [review](Self::review) it, if nothing happens before; `None`: at once.
     #[must_use]
-    pub const fn look(&self) -> Option<Mono> {
-        self.look
+    pub const fn next_review(&self) -> Option<Mono> {
+        self.next_review
     }
 }
 

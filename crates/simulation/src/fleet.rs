@@ -384,7 +384,7 @@ impl<'a, W: FleetWatch> Fleet<'a, W> {
                 Action::Close { until, .. } => replica.gate.limit_used_up(until, mono),
                 Action::Wait(until) => {
                     replica.wake += 1;
-                    let gate = replica.gate.look().unwrap_or(mono);
+                    let gate = replica.gate.next_review().unwrap_or(mono);
                     let until = until.into_iter().chain(tap).fold(gate, Mono::min);
                     self.set_alarm(replica, until, mono);
                     return;

@@ -189,7 +189,7 @@ fn a_call_of_a_downstream_that_is_there_reviews_nothing() {
     gate.review(None, 0, at(1));
     gate.sent(at(1));
     assert_eq!(gate.ended(Evidence::Accepted, at(1)), CallEnded::default());
-    assert_eq!(gate.look(), Some(Mono::NEVER));
+    assert_eq!(gate.next_review(), Some(Mono::NEVER));
 }
 
 #[test]

@@ -51,7 +51,7 @@ impl Pacer {
         let due = self
             .routes
             .iter()
-            .filter_map(|route| route.gate.with(|gate| gate.look()));
+            .filter_map(|route| route.gate.with(|gate| gate.next_review()));
         due.fold(latest, Mono::min)
     }
 
