@@ -31,8 +31,8 @@ const MOST_CODINGS: usize = 4;
 pub(crate) fn read(message: &Message, most: u64) -> Result<Cow<'_, [u8]>, Undecodable> {
     let most = usize::try_from(most).unwrap_or(usize::MAX);
     let body = sectioned(message).map_err(wrong)?;
-    let body = expanded(message, body, most).map_err(wrong)?;
-    Ok(readable(body))
+    let content = expanded(message, body, most).map_err(wrong)?;
+    Ok(readable(content))
 }
 
 /// The body as it is passed on, and the name of its coding in HTTP. Sections of AMQP are taken off, because only
@@ -42,7 +42,7 @@ pub(crate) fn read(message: &Message, most: u64) -> Result<Cow<'_, [u8]>, Undeco
 /// When the sections cannot be read.
 pub fn passed(message: &Message) -> Result<(Cow<'_, [u8]>, Option<&'static str>), Undecodable> {
     let body = sectioned(message).map_err(wrong)?;
-    let coding = match codings(message).as_slice() {
+    let named = match codings(message).as_slice() {
         // Some publishers call it by another name.
         [_] if is_gzip(&body) => Some("gzip"),
         [_] if is_zlib(&body) => Some("deflate"),
@@ -57,7 +57,7 @@ pub fn passed(message: &Message) -> Result<(Cow<'_, [u8]>, Option<&'static str>)
         _ => None,
     };
     // A client or a proxy undid the coding and left its name on the message.
-    let coding = coding.filter(|_| !is_json(&body));
+    let coding = named.filter(|_| !is_json(&body));
     Ok((body, coding))
 }
 
@@ -80,8 +80,8 @@ fn sectioned(message: &Message) -> Result<Cow<'_, [u8]>, String> {
 /// The names of the codings of a body, in the order in which they were applied.
 fn codings(message: &Message) -> Vec<String> {
     let encoding = message.properties.content_encoding.as_deref();
-    let compression = message.headers.get("compression");
-    let compression = compression.and_then(HeaderValue::as_text);
+    let header = message.headers.get("compression");
+    let compression = header.and_then(HeaderValue::as_text);
     let names = [encoding, compression].into_iter().flatten();
     names
         .flat_map(|text| text.split([',', ':']))

@@ -76,8 +76,8 @@ impl Templates {
             _ => json::message(&body),
         };
         read.map_err(|unread| {
-            let looks_like = content::looks_like(&body).filter(|_| unread.twice.is_none());
-            let looks_like = looks_like.map(|form| format!("; it looks like {form}"));
+            let form = content::looks_like(&body).filter(|_| unread.twice.is_none());
+            let looks_like = form.map(|form| format!("; it looks like {form}"));
             Undecodable {
                 what: "body".to_owned(),
                 why: self.unread(&unread) + &looks_like.unwrap_or_default(),

@@ -89,8 +89,8 @@ pub(super) fn host(value: &Value) -> Result<String, Error> {
 /// How many segments a text takes as an SMS: `sms_segments`, `sms_segments(encoding="ucs2")`,
 /// `sms_segments(reference=16)`, `sms_segments(transliterate=true)`.
 pub(super) fn sms_segments(text: &Value, options: Kwargs) -> Result<u32, Error> {
-    let given: Option<Value> = options.get("encoding")?;
-    let forced = match given.as_ref().map(Value::as_str) {
+    let encoding: Option<Value> = options.get("encoding")?;
+    let forced = match encoding.as_ref().map(Value::as_str) {
         None | Some(Some("auto")) => None,
         Some(Some("gsm7")) => Some(Encoding::Gsm7),
         Some(Some("latin1")) => Some(Encoding::Latin1),
@@ -101,14 +101,16 @@ pub(super) fn sms_segments(text: &Value, options: Kwargs) -> Result<u32, Error> 
             ));
         }
     };
-    let given: Option<Value> = options.get("transliterate")?;
-    let transliterate = match given.map(bool::try_from) {
+    let transliterate = match options
+        .get::<Option<Value>>("transliterate")?
+        .map(bool::try_from)
+    {
         None => false,
         Some(Ok(transliterate)) => transliterate,
         Some(Err(_)) => return Err(wrong_option("sms_segments: transliterate is true or false")),
     };
-    let given: Option<Value> = options.get("reference")?;
-    let reference = match given.as_ref().map(Value::as_usize) {
+    let bits: Option<Value> = options.get("reference")?;
+    let reference = match bits.as_ref().map(Value::as_usize) {
         None | Some(Some(8)) => Reference::Short,
         Some(Some(16)) => Reference::Long,
         Some(_) => return Err(wrong_option("sms_segments: reference is 8 or 16 (bits)")),

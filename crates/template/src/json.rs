@@ -50,14 +50,14 @@ pub(super) fn answer(body: &[u8]) -> Result<Value, Unread> {
 pub(super) const MARK: &[u8] = b"\xef\xbb\xbf";
 
 fn read(body: &[u8], last_counts: bool) -> Result<Value, Unread> {
-    let body = body.strip_prefix(MARK).unwrap_or(body);
+    let unmarked = body.strip_prefix(MARK).unwrap_or(body);
     let twice = RefCell::new(None);
     let exact = Exact {
         last_counts,
         twice: &twice,
     };
-    let body = without_halves(body);
-    let mut json = serde_json::Deserializer::from_slice(&body);
+    let whole_text = without_halves(unmarked);
+    let mut json = serde_json::Deserializer::from_slice(&whole_text);
     let value = exact.deserialize(&mut json);
     let whole = value.and_then(|value| json.end().map(|()| value));
     whole.map_err(|error| Unread {

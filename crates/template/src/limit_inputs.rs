@@ -127,8 +127,9 @@ impl LimitTemplates {
                 largest: limit.largest,
             });
         }
-        let tenant = fair_by.map(|text| compile("fair_by".to_owned(), text));
-        let tenant = tenant.transpose()?;
+        let tenant = fair_by
+            .map(|text| compile("fair_by".to_owned(), text))
+            .transpose()?;
         for (limit, counter) in limits.iter().zip(&mut counters) {
             let key = counter.key.as_ref().filter(|_| limit.once);
             counter.of_own_id = key.is_some_and(|key| templates.takes(key, "message_id"));
@@ -194,8 +195,8 @@ impl LimitTemplates {
     fn priority(&self, template: &Template, context: &Context) -> Result<u8, Undecodable> {
         let text = self.text(template, context)?;
         let number = whole_number(&text).and_then(|digits| digits.parse().ok());
-        let number = number.filter(|number| *number <= MAX_PRIORITY);
-        number.ok_or_else(|| undecodable(template, "is no whole number from 0 to 9"))
+        let priority = number.filter(|number| *number <= MAX_PRIORITY);
+        priority.ok_or_else(|| undecodable(template, "is no whole number from 0 to 9"))
     }
 
     /// The zone that a message has for itself.
@@ -225,26 +226,30 @@ impl LimitTemplates {
             Some(template) => Some(self.text(template, context)?),
             None => None,
         };
-        let cost = match &limit.cost {
-            CostOf::Units(cost) => *cost,
-            CostOf::Made(template) => {
-                let text = self.templates.render(template, context)?;
-                let cost = whole(&text).ok_or_else(|| {
-                    undecodable(template, "is no whole number from 1 to 4294967295")
-                })?;
-                if let Some(largest) = limit.largest.filter(|largest| cost > *largest) {
-                    let (cost, largest) = (cost.get(), largest.get());
-                    let why = format!("is {cost}, and no more than {largest} can ever fit");
-                    return Err(undecodable(template, &why));
-                }
-                cost
-            }
-        };
         Ok(Some(Charge {
             limit: (),
             key: KeyText(key),
-            cost,
+            cost: self.cost(limit, context)?,
         }))
+    }
+
+    /// What the message costs of `limit`.
+    fn cost(&self, limit: &Counter, context: &Context) -> Result<Cost, Undecodable> {
+        let template = match &limit.cost {
+            CostOf::Units(cost) => return Ok(*cost),
+            CostOf::Made(template) => template,
+        };
+        let text = self.templates.render(template, context)?;
+        let cost = whole(&text)
+            .ok_or_else(|| undecodable(template, "is no whole number from 1 to 4294967295"))?;
+        match limit.largest.filter(|largest| cost > *largest) {
+            None => Ok(cost),
+            Some(largest) => {
+                let (cost, largest) = (cost.get(), largest.get());
+                let why = format!("is {cost}, and no more than {largest} can ever fit");
+                Err(undecodable(template, &why))
+            }
+        }
     }
 }
 
@@ -257,9 +262,8 @@ impl LimitTemplates {
     /// all; or when its time zone cannot be read. The route's `on_invalid` decides what happens to the message.
     pub fn of(&self, message: &Message, facts: Facts<'_>) -> Result<LimitInputs, Undecodable> {
         let context = self.templates.context(message, facts)?;
-        let charges = self.limits.iter();
-        let charges = charges.map(|limit| self.charge(limit, message, &context));
-        let mut charges: Box<[_]> = charges.collect::<Result<_, _>>()?;
+        let charge = |limit| self.charge(limit, message, &context);
+        let mut charges: Box<[_]> = self.limits.iter().map(charge).collect::<Result<_, _>>()?;
         if let Some(segments) = &self.segments
             && let Some(Some(charge)) = charges.get_mut(segments.limit)
         {
@@ -282,8 +286,8 @@ impl LimitTemplates {
                 why: "none of them counts it: each key is none".to_owned(),
             });
         }
-        let tenant = self.tenant.as_ref();
-        let tenant = tenant.map(|template| self.text(template, &context));
+        let text = |template| self.text(template, &context);
+        let tenant = self.tenant.as_ref().map(text);
         let (priority, zone) = (self.own.priority.as_ref(), self.own.timezone.as_ref());
         let zone = zone.map(|template| self.zone(template, &context));
         Ok(LimitInputs {

@@ -26,11 +26,11 @@ pub struct SecretValues(Value);
 impl SecretValues {
     /// The values by their names in the table `[secrets]`.
     pub fn new(values: impl IntoIterator<Item = (String, String)>) -> Self {
-        let values = values.into_iter();
-        let values: BTreeMap<_, _> = values
+        let by_name: BTreeMap<_, _> = values
+            .into_iter()
             .map(|(name, text)| (name, Value::from(text)))
             .collect();
-        Self(Value::from(values))
+        Self(Value::from(by_name))
     }
 }
 

@@ -223,8 +223,8 @@ pub fn read(octets: &[u8], encoding: Encoding) -> String {
                 let place = usize::from(octet);
                 let known = match octet {
                     ESCAPE => {
-                        let place = octets.next()?;
-                        let at = EXTENDED.iter().position(|known| *known == place);
+                        let escaped = octets.next()?;
+                        let at = EXTENDED.iter().position(|known| *known == escaped);
                         at.and_then(|at| EXTENSION.chars().nth(at))
                     }
                     _ if octet > ESCAPE => basic.get(place - 1).copied(),

@@ -38,7 +38,7 @@ impl RouteActuals {
         limits: impl Iterator<Item = (&'a str, &'a str, Option<NonZeroU32>)>,
     ) -> Result<Self, WrongLimitTemplate> {
         let mut templates = Templates::about(About::Answer);
-        let each = limits.map(|(limit, text, most)| {
+        let compile = |(limit, text, most): (&str, &str, Option<NonZeroU32>)| {
             let template = templates.add_key(format!("limits.{limit}.actual"), text)?;
             let limit = Box::from(limit);
             Ok(RouteActual {
@@ -46,8 +46,8 @@ impl RouteActuals {
                 template,
                 most,
             })
-        });
-        let each = each.collect::<Result<_, _>>()?;
+        };
+        let each = limits.map(compile).collect::<Result<_, _>>()?;
         Ok(Self { templates, each })
     }
 

@@ -114,8 +114,10 @@ impl RouteQuotas {
         let now = date.and_then(sluiced_headers::date).unwrap_or(now);
         let get = |name: &str| answer.headers.get(name).map(String::as_str);
         let made = |units: &Template, until: &Option<Template>| {
-            let context = self.templates.context_with(message, facts, Some(answer));
-            let context = context.ok()?;
+            let context = self
+                .templates
+                .context_with(message, facts, Some(answer))
+                .ok()?;
             let text = |template| self.templates.render(template, &context).ok();
             let until = until.as_ref().and_then(text);
             Some(vec![Remaining {

@@ -69,8 +69,8 @@ impl AnswerWords {
                 ..AnswerReading::default()
             };
         };
-        let found = text(outcome).map_err(|undecodable| undecodable.to_string());
-        let found = found.and_then(|text| meaning(text.trim()));
+        let rendered = text(outcome).map_err(|undecodable| undecodable.to_string());
+        let found = rendered.and_then(|text| meaning(text.trim()));
         let (outcome, why) = match found {
             Ok(Some(meaning)) => (Found::Meaning(meaning), None),
             Ok(None) => (Found::Nothing, None),

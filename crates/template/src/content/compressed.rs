@@ -84,13 +84,13 @@ pub(super) fn unzip(data: &[u8], most: usize) -> (Vec<u8>, End) {
         Some(&[low, high]) => Some(usize::from(u16::from_le_bytes([low, high]))),
         _ => None,
     };
-    let file = || {
+    let first_file = || {
         let (method, name, extra) = (short(8)?, short(26)?, short(28)?);
         let deflate = 8;
         let file = data.get(30 + name + extra..)?;
         (method == deflate).then_some(file)
     };
-    match file() {
+    match first_file() {
         Some(file) => deflated(file, most, false),
         None => (Vec::new(), End::Broken),
     }
