@@ -239,9 +239,9 @@ impl HealthState {
             let found = stuck(&each.name, Mono::from_micros(last));
             (last != ENDED && found.lasted > STUCK_AFTER).then_some(found)
         });
-        let failure = self.failure.as_ref();
-        let failure = failure.map(|(what, since)| stuck(what, *since));
-        failure.into_iter().chain(loops).collect()
+        let failure = self.failure.iter();
+        let failed = failure.map(|(what, since)| stuck(what, *since));
+        failed.chain(loops).collect()
     }
 
     fn missing(&self, now: Mono) -> Vec<Missing> {
@@ -347,10 +347,10 @@ const QUOTED: usize = 200;
 pub fn stop_on_panic(health: &Health) {
     let health = health.clone();
     panic::set_hook(Box::new(move |panic| {
-        let thread = thread::current();
-        let thread = thread.name().unwrap_or("without a name");
-        let place = panic.location().map(ToString::to_string);
-        let place = place.unwrap_or_default();
+        let current = thread::current();
+        let thread = current.name().unwrap_or("without a name");
+        let location = panic.location().map(ToString::to_string);
+        let place = location.unwrap_or_default();
         tracing::error!(thread, place, said = said(panic.payload()), "a panic");
         health.fail(&format!("thread {thread}"));
     }));

@@ -122,11 +122,11 @@ impl Stderr {
     /// Finds out whether the journal reads it.
     pub(super) fn new(lines: Lines) -> Self {
         let stream = std::env::var("JOURNAL_STREAM").ok();
-        let file = std::fs::metadata("/proc/self/fd/2").ok();
-        let file = file.map(|file| format!("{}:{}", file.dev(), file.ino()));
+        let stderr = std::fs::metadata("/proc/self/fd/2").ok();
+        let own_stream = stderr.map(|file| format!("{}:{}", file.dev(), file.ino()));
         Self {
             lines,
-            to_journal: stream.is_some() && stream == file,
+            to_journal: stream.is_some() && stream == own_stream,
         }
     }
 

@@ -73,8 +73,8 @@ pub fn init(level: &str, format: Format) -> Result<LastLines, LogError> {
     let logger = registry().with(Recent).with(filter).with(ceilings(level));
     let installed = if is_json(format, terminal) {
         // One level deep: a query for a field needs no path.
-        let layer = layer.json().flatten_event(true).with_span_list(false);
-        logger.with(layer).try_init()
+        let json = layer.json().flatten_event(true).with_span_list(false);
+        logger.with(json).try_init()
     } else {
         logger.with(layer.with_ansi(colours(&stderr()))).try_init()
     };

@@ -36,10 +36,10 @@ impl Reading {
     /// A series with these labels.
     #[must_use]
     pub fn new(name: &'static str, labels: &[(&'static str, &str)], value: ReadValue) -> Self {
-        let labels = labels.iter();
-        let labels = labels.map(|(name, value)| metrics::Label::new(*name, (*value).to_owned()));
+        let owned =
+            |(name, value): &(&'static str, &str)| metrics::Label::new(*name, (*value).to_owned());
         Self {
-            key: Key::from_parts(name, labels.collect::<Vec<_>>()),
+            key: Key::from_parts(name, labels.iter().map(owned).collect::<Vec<_>>()),
             value,
         }
     }

@@ -63,8 +63,8 @@ impl RecentLine {
 pub fn recent() -> Vec<RecentLine> {
     let now = CLOCK.now();
     let warnings = lock(&WARNINGS);
-    let warnings = warnings.iter().filter(|(said, _)| now.since(*said) < OVER);
-    let mut lines: Vec<_> = warnings.map(|(_, line)| line.clone()).collect();
+    let fresh = warnings.iter().filter(|(said, _)| now.since(*said) < OVER);
+    let mut lines: Vec<_> = fresh.map(|(_, line)| line.clone()).collect();
     lines.extend(lock(&CHANGES).iter().cloned());
     lines
 }
@@ -91,8 +91,7 @@ impl<S: Subscriber> Layer<S> for Recent {
         }
         let mut text = Text::default();
         event.record(&mut text);
-        let text = text.message + &text.fields;
-        let line = RecentLine::now(level.as_str(), &text);
+        let line = RecentLine::now(level.as_str(), &(text.message + &text.fields));
         keep(&WARNINGS, (CLOCK.now(), line));
     }
 }

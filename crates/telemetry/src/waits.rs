@@ -161,8 +161,8 @@ impl Waits {
 
 /// The end of a wait in Unix time; zero: there is none.
 fn publish(limit: &str, what: WaitsFor, left: Duration) {
-    let until = SystemTime::now().duration_since(UNIX_EPOCH).ok();
-    let until = until.filter(|_| !left.is_zero()).map(|now| now + left);
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).ok();
+    let until = now.filter(|_| !left.is_zero()).map(|now| now + left);
     gauge(&LIMIT_WAITS, &[limit, what.label()]).set(until.unwrap_or_default().as_secs_f64());
 }
 

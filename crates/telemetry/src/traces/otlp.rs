@@ -74,11 +74,11 @@ impl Traces {
             .with_http_client(Exporting { client, runtime })
             .build()
             .map_err(|error| wrong(&error))?;
-        let mut resource = Resource::builder();
+        let mut builder = Resource::builder();
         if std::env::var_os("OTEL_SERVICE_NAME").is_none() {
-            resource = resource.with_service_name("sluiced");
+            builder = builder.with_service_name("sluiced");
         }
-        let resource = resource
+        let resource = builder
             .with_attribute(KeyValue::new("service.version", env!("CARGO_PKG_VERSION")))
             .with_attribute(KeyValue::new("service.instance.id", replica.to_owned()))
             .build();
