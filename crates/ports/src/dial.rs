@@ -91,8 +91,8 @@ pub fn tls(
 pub fn connect_detail(error: &(dyn Error + 'static)) -> String {
     if causes(error).any(|cause| cause.to_string().starts_with("dns error")) {
         // It was resolved, and its addresses may not be used.
-        let refused = find::<io::Error>(error);
-        let refused = refused.filter(|io| io.kind() == io::ErrorKind::PermissionDenied);
+        let refused =
+            find::<io::Error>(error).filter(|io| io.kind() == io::ErrorKind::PermissionDenied);
         return refused.map_or_else(
             || "the host's name cannot be resolved".to_owned(),
             ToString::to_string,

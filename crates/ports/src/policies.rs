@@ -63,10 +63,10 @@ impl<'a> PolicyOf<'a> {
     pub async fn declare(self, declaration: &Declaration) -> Result<LimitPolicy, StoreError> {
         let (replica, file) = (&*declaration.replica, &*declaration.file);
         let known = declaration.known.as_ref();
-        let known = known.map_or(PolicyVersion::NONE, |policy| policy.version);
+        let version = known.map_or(PolicyVersion::NONE, |policy| policy.version);
         let present = self
             .store
-            .declare_presence(self.family, self.limit, replica, file, known);
+            .declare_presence(self.family, self.limit, replica, file, version);
         let Declared { now, policy, files } = present.await?;
         let decide = |stored: &mut Option<LimitPolicy>, now| {
             Some(policy::declare(stored, declaration, files, now))

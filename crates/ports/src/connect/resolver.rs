@@ -54,9 +54,8 @@ impl Resolver {
         if let Ok(address) = host.parse() {
             return Ok(vec![address]);
         }
-        let mut answer = self.ask(host).await?;
-        let answer = answer.wait_for(Option::is_some).await;
-        match answer.as_deref() {
+        let mut lookup = self.ask(host).await?;
+        match lookup.wait_for(Option::is_some).await.as_deref() {
             Ok(Some(Ok(found))) => Ok(found.clone()),
             Ok(Some(Err(error))) => Err(io::Error::new(error.kind(), Arc::clone(error))),
             _ => Err(io::Error::other("the lookup broke off")),
@@ -68,8 +67,10 @@ impl Resolver {
         if let Some(answer) = known {
             return Ok(answer);
         }
-        let place = Arc::clone(&self.places).acquire_owned().await;
-        let place = place.map_err(io::Error::other)?;
+        let place = Arc::clone(&self.places)
+            .acquire_owned()
+            .await
+            .map_err(io::Error::other)?;
         let mut under_way = lock(&self.under_way);
         // Another task asked while this one waited for its place.
         if let Some(answer) = under_way.get(host) {

@@ -263,8 +263,8 @@ impl ClientCertificate {
     /// When one is not PEM, or they do not belong together; the text says which, and quotes neither.
     pub fn read(&self) -> Result<CertifiedKey, String> {
         let (certificate, key) = (self.certificate.get(), self.key.get());
-        let certificates = CertificateDer::pem_slice_iter(certificate.expose_secret().as_bytes());
-        let certificates: Vec<_> = certificates
+        let pem = certificate.expose_secret().as_bytes();
+        let certificates: Vec<_> = CertificateDer::pem_slice_iter(pem)
             .collect::<Result<_, _>>()
             .map_err(|error| format!("the certificate cannot be read as PEM: {error}"))?;
         if certificates.is_empty() {
@@ -305,9 +305,8 @@ struct Shown(ClientCertificate);
 
 impl ResolvesClientCert for Shown {
     fn resolve(&self, _: &[&[u8]], _: &[SignatureScheme]) -> Option<Arc<CertifiedKey>> {
-        let read = self.0.read();
-        let read = read.inspect_err(|why| tracing::warn!(why, "no certificate is shown"));
-        read.ok().map(Arc::new)
+        let warn = |why: &String| tracing::warn!(why, "no certificate is shown");
+        self.0.read().inspect_err(warn).ok().map(Arc::new)
     }
 
     fn has_certs(&self) -> bool {
