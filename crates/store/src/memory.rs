@@ -221,8 +221,8 @@ impl PolicyStore for MemoryStore {
         async move {
             let version = self.decide(&self.policies, |policies, now| {
                 let stored = policies.get(limit);
-                let version = stored.map_or(PolicyVersion::NONE, |policy| policy.version);
-                (version == replacement.over).then(|| {
+                let in_force = stored.map_or(PolicyVersion::NONE, |policy| policy.version);
+                (in_force == replacement.over).then(|| {
                     let policy = replacement.at(now);
                     let version = policy.version;
                     policies.insert(limit.to_owned(), policy);

@@ -86,15 +86,17 @@ impl MemoryStore {
             let known = in_force.entry(&*limit.name);
             known.or_insert_with(|| self.in_force(limit, now));
         }
-        let limits = in_force.iter().map(|(name, limit)| (*name, limit.limit()));
-        let limits: HashMap<&str, Limit<'_>> = limits.collect();
-        let batch = candidates.iter().map(|candidate| {
+        let limits: HashMap<&str, Limit<'_>> = in_force
+            .iter()
+            .map(|(name, limit)| (*name, limit.limit()))
+            .collect();
+        let in_batch = |candidate: &Candidate| {
             candidate.renamed(|charge| {
                 let limit = &limits[&*charge.limit.name];
                 (limit, name(&charge.limit, charge.key))
             })
-        });
-        let batch: Vec<_> = batch.collect();
+        };
+        let batch: Vec<_> = candidates.iter().map(in_batch).collect();
         states.admit(ALL, &batch, wanted, now)
     }
 

@@ -42,10 +42,10 @@ impl Status {
     }
 
     fn hear(&self, now: StoreTime) -> FleetReports {
-        let texts = self.replicas.values();
-        let texts = texts.map(|(report, text)| (now.since(*report), text.clone()));
+        let reports = self.replicas.values();
+        let aged = reports.map(|(report, text)| (now.since(*report), text.clone()));
         let mut heard = FleetReports {
-            replicas: texts.filter(|(ago, _)| *ago <= SHOWN).collect(),
+            replicas: aged.filter(|(ago, _)| *ago <= SHOWN).collect(),
             ..FleetReports::default()
         };
         let ended = now.as_micros().saturating_sub(micros(BEAT)) / micros(BAR);

@@ -3,6 +3,7 @@
 //! The URLs are read once, passwords from files for each connection. Sentinels and cluster nodes name
 //! addresses only, so a connection to any of them is opened with what all URLs have in common.
 
+use std::fmt;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -53,8 +54,10 @@ impl Access {
         let (mode, urls) = (redis.mode, redis.addresses());
         let parsed: Vec<_> = urls.iter().map(parse).collect::<Result<_, _>>()?;
         let first = parsed.first().ok_or_else(|| refused("there is no URL"))?;
-        let seeds = parsed.iter().map(|(info, _)| address(info.addr()));
-        let seeds = seeds.collect::<Result<_, _>>()?;
+        let seeds = parsed
+            .iter()
+            .map(|(info, _)| address(info.addr()))
+            .collect::<Result<_, _>>()?;
         if parsed.iter().any(|other| !alike(other, first)) {
             return Err(refused("the URLs must differ in host and port only"));
         }
@@ -71,8 +74,10 @@ impl Access {
                 "certificates are for TLS: write rediss:// in the URL",
             ));
         }
-        let tls = is_tls.then(|| options.tls.client_config()).transpose();
-        let tls = tls.map_err(|why| refused(&format!("TLS: {why}")))?;
+        let tls = is_tls
+            .then(|| options.tls.client_config())
+            .transpose()
+            .map_err(|why| refused(&format!("TLS: {why}")))?;
         Ok(Self {
             options: options.clone(),
             channel: format!("{}:notices", redis.prefix),
@@ -136,9 +141,9 @@ impl Access {
     pub(super) fn error(&self, error: &RedisError) -> StoreError {
         let settings = [&self.to_redis, &self.to_sentinel].into_iter();
         let fixed = settings.filter_map(|settings| settings.password().map(SecretString::from));
-        let read = [&self.options.password, &self.options.sentinel_password];
-        let read = read.into_iter().flatten().map(Secret::last);
-        let secrets: Vec<_> = fixed.chain(read).collect();
+        let files = [&self.options.password, &self.options.sentinel_password];
+        let last_read = files.into_iter().flatten().map(Secret::last);
+        let secrets: Vec<_> = fixed.chain(last_read).collect();
         store_error(error, secrets.iter().map(ExposeSecret::expose_secret))
     }
 
@@ -173,11 +178,15 @@ impl Access {
 /// which the crate is not to know of.
 fn parse(url: &SecretString) -> Result<(ConnectionInfo, bool), StoreError> {
     let text = url.expose_secret();
-    is_encoded(text).map_err(|why| refused(&format!("the URL cannot be used: {why}")))?;
+    let unusable = |why: &dyn fmt::Display| refused(&format!("the URL cannot be used: {why}"));
+    is_encoded(text).map_err(|why| unusable(&why))?;
     let secure = text.strip_prefix("rediss://");
     let plain = secure.map(|rest| format!("redis://{rest}"));
-    let info = plain.as_deref().unwrap_or(text).into_connection_info();
-    let info = info.map_err(|error| refused(&format!("the URL cannot be used: {error}")))?;
+    let info = plain
+        .as_deref()
+        .unwrap_or(text)
+        .into_connection_info()
+        .map_err(|error| unusable(&error))?;
     Ok((info, secure.is_some()))
 }
 

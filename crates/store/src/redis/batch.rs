@@ -115,9 +115,8 @@ impl<'a> KeyBatch<'a> {
         &mut self,
         states: impl Iterator<Item = (&'a KeyedLimit, LimitKey)> + Clone,
     ) -> Option<Vec<CellIndex>> {
-        let heavier = states.clone().map(|(limit, key)| self.heavier(limit, key));
-        let heavier = heavier.sum::<u64>();
-        let weight = self.weight + heavier;
+        let added = states.clone().map(|(limit, key)| self.heavier(limit, key));
+        let weight = self.weight + added.sum::<u64>();
         let mut all = states.clone();
         let is_new = all.any(|(limit, key)| !self.reads(limit, key));
         if weight > WEIGHT_MAX && is_new && !self.limits.is_empty() {

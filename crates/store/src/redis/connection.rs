@@ -42,9 +42,9 @@ impl Connection {
                 To::single(Locator::Elected(sentinels), &access)
             }
             RedisMode::Single => {
-                let at = access.seeds.first().cloned();
-                let at = at.ok_or_else(|| unreachable("there is no URL"))?;
-                To::single(Locator::At(at), &access)
+                let seed = access.seeds.first().cloned();
+                let address = seed.ok_or_else(|| unreachable("there is no URL"))?;
+                To::single(Locator::At(address), &access)
             }
         };
         Ok(Self { access, to })

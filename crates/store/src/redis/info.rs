@@ -25,9 +25,9 @@ impl Life {
     /// When nothing names it; the text is for an operator.
     pub(super) fn read(info: &str) -> Result<Self, &'static str> {
         let dragonfly = field(info, "dragonfly_version").is_some();
-        let named = [("server", "run_id"), ("replication", "master_replid")];
-        let named = named.into_iter().take(1 + usize::from(dragonfly));
-        let mut named = named.filter_map(|(section, name)| {
+        let names = [("server", "run_id"), ("replication", "master_replid")];
+        let known_here = names.into_iter().take(1 + usize::from(dragonfly));
+        let mut lives = known_here.filter_map(|(section, name)| {
             let id = field(info, name)?;
             Some(Self {
                 section,
@@ -35,7 +35,7 @@ impl Life {
                 id: id.to_owned(),
             })
         });
-        named
+        lives
             .find(|life| !life.id.trim_matches('0').is_empty())
             .ok_or(NO_LIFE)
     }
@@ -59,11 +59,11 @@ pub(super) fn field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
 /// The version, for a person: `7.0.15`, or `7.2.4 (Valkey 8.1.1)`.
 pub(super) fn version(info: &str) -> String {
     let of = field(info, "redis_version").unwrap_or("unknown");
-    let others = [
+    let mut others = [
         ("Valkey", "valkey_version"),
         ("Dragonfly", "dragonfly_version"),
-    ];
-    let mut others = others.into_iter();
+    ]
+    .into_iter();
     let other = others.find_map(|(name, key)| Some(format!("{of} ({name} {})", field(info, key)?)));
     other.unwrap_or_else(|| of.to_owned())
 }

@@ -177,8 +177,9 @@ impl Limits {
             }
         }
         let sent = self.clock.now();
-        let call = self.script_call(&self.admit, &batch, args);
-        let call = if heard_out { call.heard_out() } else { call };
+        let call = self
+            .script_call(&self.admit, &batch, args)
+            .heard_out(heard_out);
         let reply: Vec<u64> = self.connection.call(&call).await?;
         let received = self.clock.now();
         let charges = asking.iter().map(|(_, places)| places.len());

@@ -108,25 +108,25 @@ async fn try_one(server: &Server, access: &Access) -> Result<ServerReport, Store
     let mut opened = server.open().await?;
     // Like the limits' own scripts.
     let script = Script::new("return redis.call('TIME')[1]");
-    let mut script = script.prepare_invoke();
+    let mut call = script.prepare_invoke();
     if let Some(key) = key_of_trial(access) {
-        script.key(key);
+        call.key(key);
     }
     let bound = access.response_timeout();
     let began = Instant::now();
-    let mut trips = Vec::new();
+    let mut measured = Vec::new();
     for round in 0..=ROUNDS {
         let sent = Instant::now();
-        let asked = timeout(bound, script.invoke_async(&mut opened.connection)).await;
+        let asked = timeout(bound, call.invoke_async(&mut opened.connection)).await;
         let _seconds: String = access.answer(asked, bound)?;
         if round > 0 {
-            trips.push(sent.elapsed());
+            measured.push(sent.elapsed());
         }
         if round > 0 && began.elapsed() > ROUNDS_BOUND {
             break;
         }
     }
-    let trips = Trips::of(trips);
+    let trips = Trips::of(measured);
     let mut warnings = opened.risks;
     warnings.extend(remark(trips.best));
     Ok(ServerReport {

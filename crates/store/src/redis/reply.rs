@@ -27,8 +27,9 @@ impl Reply {
             writes: self.0.next()?,
         };
         let others = self.0.next()?;
-        let decisions = charges.map(|count| self.decision(count));
-        let decisions = decisions.collect::<Option<_>>()?;
+        let decisions = charges
+            .map(|count| self.decision(count))
+            .collect::<Option<_>>()?;
         self.0
             .next()
             .is_none()

@@ -101,12 +101,10 @@ impl<'a> ScriptCall<'a> {
         }
     }
 
-    /// This call with its answer waited for as long as the connection lives: the caller has the bound.
-    pub(super) fn heard_out(self) -> Self {
-        Self {
-            heard_out: true,
-            ..self
-        }
+    /// This call, with its answer waited for as long as the connection lives if `heard_out`: then the caller
+    /// has the bound.
+    pub(super) fn heard_out(self, heard_out: bool) -> Self {
+        Self { heard_out, ..self }
     }
 
     /// The slot of a cluster that all its keys lie in: each decision has one hash tag.

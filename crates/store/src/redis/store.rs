@@ -197,8 +197,9 @@ impl Store for RedisStore {
     ) -> StoreFuture<'a, Vec<Foreign>> {
         async move {
             let sign = |shared: bool| if shared { '+' } else { '-' };
-            let names = claim.names.iter();
-            let names: Vec<_> = names
+            let signed_names: Vec<_> = claim
+                .names
+                .iter()
                 .map(|(name, shared)| format!("{}{name}", sign(*shared)))
                 .collect();
             let fleet = claim.fleet.join("\t");
@@ -209,11 +210,11 @@ impl Store for RedisStore {
                 Arg::Number(micros(owner::KEPT)),
                 Arg::Number(claim.form.into()),
             ];
-            args.extend(names.iter().map(|name| Arg::Text(name)));
+            args.extend(signed_names.iter().map(|name| Arg::Text(name)));
             let key = format!("{}:{{fleet}}:owners", self.scripts.prefix());
             let call = ScriptCall::new(&self.scripts.own, key, Vec::new(), args);
             let reply: Vec<(String, String, String, u64, u8, u32)> = self.call(call).await?;
-            let foreign = reply
+            let claims = reply
                 .into_iter()
                 .map(|(name, fleet, replica, ago, shared, form)| Foreign {
                     name,
@@ -223,7 +224,7 @@ impl Store for RedisStore {
                     shared: shared > 0,
                     form,
                 });
-            let mut foreign: Vec<_> = foreign.collect();
+            let mut foreign: Vec<_> = claims.collect();
             foreign.sort();
             Ok(foreign)
         }

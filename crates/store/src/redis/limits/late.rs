@@ -113,11 +113,11 @@ impl Limits {
     async fn ask_once(&self, part: &Part) -> Answer {
         let mut batch = KeyBatch::around(part.around);
         let candidates = part.candidates().iter().take(BATCH_MAX);
-        let asking = candidates.map_while(|candidate| {
+        let that_fit = candidates.map_while(|candidate| {
             let states = candidate.charges.iter().map(|c| (&*c.limit, c.key));
             Some((candidate, batch.add(states)?))
         });
-        let asking: Vec<_> = asking.collect();
+        let asking: Vec<_> = that_fit.collect();
         self.ask(batch, &asking, part.wanted, true).await
     }
 
@@ -138,14 +138,14 @@ impl Limits {
             at: unused.now,
             asked,
         };
-        let granted = granted.flat_map(|(candidate, _)| {
+        let with_times = granted.flat_map(|(candidate, _)| {
             let charges = candidate.charges.iter();
             charges.map(|charge| GrantedCharge::new(charge, at, candidate.ticket))
         });
-        let granted: Vec<GrantedCharge> = granted.collect();
+        let charges: Vec<GrantedCharge> = with_times.collect();
         let mut link = self.connection.link();
         drop(link.wait_for(Link::is_up).await);
-        if let Err(error) = self.release(&granted).await {
+        if let Err(error) = self.release(&charges).await {
             warn!(%error, "what a late answer granted counts as if it were sent");
         }
     }
