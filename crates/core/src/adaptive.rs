@@ -110,14 +110,14 @@ impl Adaptive {
         if self.asked.is_some_and(|at| now.since(at) < ASK_AGAIN) {
             return None;
         }
-        let wanted = if self.throttled {
+        let step = if self.throttled {
             self.lower()
         } else if now.since(self.changed) >= self.quiet {
             self.higher()
         } else {
             return None;
         };
-        let wanted = wanted.clamp(self.rule.floor, self.rule.units);
+        let wanted = step.clamp(self.rule.floor, self.rule.units);
         let changes = wanted != self.current;
         self.asked = changes.then_some(now);
         // At the floor it cannot fall any further.

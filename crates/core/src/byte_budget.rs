@@ -55,8 +55,8 @@ impl ByteBudget {
     /// bound is twice their product: where the tap closes and opens, half of a prefetch is held beside a whole one.
     #[must_use]
     pub fn for_prefetch(prefetch: u64, max_body: u64) -> Self {
-        let most = prefetch.saturating_mul(max_body).saturating_mul(2);
-        let most = most.max(LEAST);
+        let two_windows = prefetch.saturating_mul(max_body).saturating_mul(2);
+        let most = two_windows.max(LEAST);
         Self {
             most,
             usual: most / prefetch.saturating_mul(2).max(1),

@@ -107,10 +107,10 @@ pub fn foreign(
     now: StoreTime,
 ) -> Vec<Foreign> {
     let others = all.iter().filter(|(_, other)| ago(other, now) <= KEPT);
-    let refused = others.flat_map(|(replica, other)| {
+    let of_other = |(replica, other): (&String, &StoredNameClaim)| {
         let same_form = other.claim.form == claim.form;
         let same_fleet = other.claim.is_of(claim);
-        other.claim.names.iter().filter_map(move |(name, shared)| {
+        let refused = other.claim.names.iter().filter_map(|(name, shared)| {
             let ours = claim.names.get(name)?;
             let fits = same_form && (same_fleet || *ours && *shared);
             (!fits).then(|| Foreign {
@@ -121,11 +121,12 @@ pub fn foreign(
                 shared: *shared,
                 form: other.claim.form,
             })
-        })
-    });
-    let mut refused: Vec<_> = refused.collect();
-    refused.sort();
-    refused
+        });
+        refused.collect::<Vec<_>>()
+    };
+    let mut all_refused: Vec<_> = others.flat_map(of_other).collect();
+    all_refused.sort();
+    all_refused
 }
 
 /// The store's clock may have gone back.

@@ -123,9 +123,8 @@ impl Pacing {
             return None;
         };
         let slots = self.slots(urgent, before + cost + LOOK_AHEAD);
-        let kept = rows.taken.len().saturating_sub(before);
-        let kept = rows.taken.iter().rev().take(kept).rev().map(|slot| slot.at);
-        let mut own: VecDeque<Mono> = kept.collect();
+        let own_slots = rows.taken.iter().skip(before);
+        let mut own: VecDeque<Mono> = own_slots.map(|slot| slot.at).collect();
         // All slots of a message must lie within the spread of the pace: here more than one and a half times the
         // spread counts as a gap.
         let spread = rows.main.pace().spread() * 3 / 2;
@@ -211,9 +210,9 @@ impl Pacing {
         match self {
             Self::Paced(rows) => {
                 let main = rows.main.next_slot().filter(|_| sum.messages > 0);
-                let reserve = rows.reserve.as_ref().and_then(LeaseHolder::next_slot);
-                let reserve = reserve.filter(|_| sum.urgent > 0);
-                [main, reserve].into_iter().flatten().min()
+                let of_reserve = rows.reserve.as_ref().and_then(LeaseHolder::next_slot);
+                let urgent = of_reserve.filter(|_| sum.urgent > 0);
+                main.into_iter().chain(urgent).min()
             }
             Self::Free { frozen_until } => {
                 Some(frozen_until.unwrap_or_default()).filter(|_| sum.messages > 0)

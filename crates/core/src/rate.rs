@@ -92,9 +92,9 @@ impl Rate {
         let left = (units + 1).checked_sub(u128::from(largest.get()))?;
         let window = u128::from(super::time::micros(self.window));
         let span = window + u128::from(super::time::micros(headroom));
-        let period = (span * units).checked_div(left)?;
-        let exact = period * left == span * units;
-        let period = if exact { period } else { period + 1 };
+        let whole = (span * units).checked_div(left)?;
+        let exact = whole * left == span * units;
+        let period = if exact { whole } else { whole + 1 };
         u64::try_from(period - window)
             .ok()
             .map(Duration::from_micros)
@@ -190,13 +190,13 @@ pub enum DurationError {
 pub fn parse_duration(text: &str) -> Result<Duration, DurationError> {
     let trimmed = text.trim();
     // Days are not fixed-length in a calendar, so jiff leaves them out; here a day is 24 hours.
-    let days = trimmed
+    let (days, rest) = trimmed
         .split_once('d')
-        .and_then(|(days, rest)| Some((days.trim().parse::<u32>().ok()?, rest)));
-    let (days, rest) = days.map_or((0, trimmed), |(days, rest)| (days, rest.trim()));
-    let days = Duration::from_secs(u64::from(days) * 24 * 3600);
+        .and_then(|(days, rest)| Some((days.trim().parse::<u32>().ok()?, rest.trim())))
+        .unwrap_or((0, trimmed));
+    let whole_days = Duration::from_secs(u64::from(days) * 24 * 3600);
     if rest.is_empty() && !trimmed.is_empty() {
-        return Ok(days);
+        return Ok(whole_days);
     }
     let bare = rest.trim_start_matches(['+', '-']);
     let is_signed_rest = bare != rest && rest != trimmed;
@@ -204,8 +204,10 @@ pub fn parse_duration(text: &str) -> Result<Duration, DurationError> {
         return Err(DurationError::Shape);
     }
     let signed: jiff::SignedDuration = rest.parse().map_err(|_| DurationError::Shape)?;
-    let rest = Duration::try_from(signed).map_err(|_| DurationError::Negative)?;
-    days.checked_add(rest).ok_or(DurationError::Shape)
+    let below_a_day = Duration::try_from(signed).map_err(|_| DurationError::Negative)?;
+    whole_days
+        .checked_add(below_a_day)
+        .ok_or(DurationError::Shape)
 }
 
 /// Writes a duration the way an operator would: `5ms`, `1s`, `1h30m`, `2d`.

@@ -112,12 +112,12 @@ pub fn lease(
         .turn
         .filter(|turn| trusted && turn.at.as_micros() <= now);
     let (first, rem) = first_slot(&s, pace, ask, now);
-    let granted = if trusted {
+    let available = if trusted {
         open(&s, pace, turn, first, rem, now).min(ask.want)
     } else {
         0
     };
-    let granted = ask.whole(granted);
+    let granted = ask.whole(available);
     let grant = u32::try_from(granted)
         .ok()
         .and_then(NonZeroU32::new)
@@ -129,7 +129,7 @@ pub fn lease(
                 count,
             }
         });
-    let turn = queue_up(&mut s, pace, ask, granted, now);
+    let next_turn = queue_up(&mut s, pace, ask, granted, now);
     let frozen_until = (s.frozen_until > now).then(|| StoreTime::from_micros(s.frozen_until));
     let generation = s.generation;
     *state = Some(s);
@@ -137,7 +137,7 @@ pub fn lease(
         now: StoreTime::from_micros(now),
         generation,
         grant,
-        turn,
+        turn: next_turn,
         frozen_until,
         paused_until: None,
         guarded,
@@ -288,8 +288,8 @@ fn queue_up(s: &mut Schedule, pace: &Pace, ask: &Ask, granted: u64, now: u64) ->
         return Some(turn);
     }
     let base = now.max(s.frozen_until);
-    let most = if s.has_rate_of(pace) { LINE_MAX } else { CYCLE };
-    let line_max = base + pace.horizon + most;
+    let reach = if s.has_rate_of(pace) { LINE_MAX } else { CYCLE };
+    let line_max = base + pace.horizon + reach;
     let (free, _) = free_slot(s, pace);
     let tail = s.line.min(line_max).max(free).max(base);
     // A replica that comes at its turn and finds nothing was overtaken: it goes before the line.
@@ -298,16 +298,19 @@ fn queue_up(s: &mut Schedule, pace: &Pace, ask: &Ask, granted: u64, now: u64) ->
         (s.front.min(line_max).max(free).max(base), turn.share)
     } else {
         let wait = tail.saturating_sub(base + pace.horizon);
-        let most = pace.batch * CYCLE.saturating_sub(wait);
-        (tail, (most + dither(tail)) / CYCLE)
+        let parts = pace.batch * CYCLE.saturating_sub(wait);
+        (tail, (parts + dither(tail)) / CYCLE)
     };
     // The first slot of the share must still be far enough ahead when the replica comes a little after its
     // turn. Otherwise the row would stand still for as long.
     let ahead = pace.horizon - early(pace, ask) - pace.horizon / 8;
     let fits = ahead * pace.units / pace.period;
-    let share = most.min(left.min(pace.batch)).min(fits);
-    let share = ask.whole(granted + share).saturating_sub(granted);
-    let share = share.max(ask.next(granted).min(left));
+    let room = most.min(left.min(pace.batch)).min(fits);
+    // It is for whole messages, and for one at least.
+    let share = ask
+        .whole(granted + room)
+        .saturating_sub(granted)
+        .max(ask.next(granted).min(left));
     let end = start + (share * pace.period).div_ceil(pace.units);
     // The turn has come once the last slot of the share lies within the horizon. One slot later
     // would be too late where slots are further apart than the horizon reaches.

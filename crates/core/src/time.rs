@@ -80,10 +80,12 @@ macro_rules! time_point {
 /// RFC 3339 in UTC, as exact as it is; `{:.0}` is in whole seconds.
 impl fmt::Display for StoreTime {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let at = i64::try_from(self.0).ok();
-        let at = at.and_then(|micros| Timestamp::from_microsecond(micros).ok());
-        // What has no end stays beyond every year that is used.
-        at.unwrap_or(Timestamp::MAX).fmt(f)
+        i64::try_from(self.0)
+            .ok()
+            .and_then(|micros| Timestamp::from_microsecond(micros).ok())
+            // What has no end stays beyond every year that is used.
+            .unwrap_or(Timestamp::MAX)
+            .fmt(f)
     }
 }
 

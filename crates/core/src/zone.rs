@@ -56,17 +56,18 @@ impl Zone {
     /// # Errors
     /// When there is none, with the names that are most like it.
     pub fn named(name: &str) -> Result<Self, UnknownZone> {
-        let known = TimeZoneDatabase::bundled().get(name).ok();
+        let found = TimeZoneDatabase::bundled().get(name).ok();
         // The database also has a name for "unknown".
-        let known = known.filter(|zone| !zone.is_unknown());
-        let Some(zone) = known else {
+        let Some(zone) = found.filter(|zone| !zone.is_unknown()) else {
             return Err(UnknownZone {
                 name: name.to_owned(),
                 near: near(name),
             });
         };
-        let name = zone.iana_name().unwrap_or(name).to_owned();
-        Ok(Self { zone, name })
+        Ok(Self {
+            name: zone.iana_name().unwrap_or(name).to_owned(),
+            zone,
+        })
     }
 
     /// Coordinated universal time.

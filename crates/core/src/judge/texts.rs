@@ -21,11 +21,11 @@ impl TextList {
             (Meaning::Permanent, lists.permanent),
             (Meaning::Accepted, lists.accepted),
         ];
-        let all = lists.iter().flat_map(|(meaning, texts)| {
-            let texts = texts.iter();
-            texts.map(|text| (squeezed(text.as_bytes()).into(), *meaning))
-        });
-        let all: Vec<(Box<[u8]>, _)> = all.collect();
+        let with_meaning = |(meaning, texts): &(Meaning, &[String])| {
+            let squeeze = |text: &String| (squeezed(text.as_bytes()).into(), *meaning);
+            texts.iter().map(squeeze).collect::<Vec<_>>()
+        };
+        let all: Vec<(Box<[u8]>, _)> = lists.iter().flat_map(with_meaning).collect();
         if all.iter().any(|(text, _)| text.is_empty()) {
             return Err(ListError::EmptyText);
         }

@@ -64,7 +64,7 @@ impl LeaseHolder {
         }
         let clock_view = self.clock_view(now);
         // An ask before the turn, or before the clock is trusted, only reads the clock.
-        let want = match clock_view {
+        let lacking = match clock_view {
             ClockView::Steady { .. } if now >= self.next_turn() && self.outdated.is_none() => {
                 match demand.saturating_sub(self.leased()) {
                     0 => 0,
@@ -76,11 +76,11 @@ impl LeaseHolder {
         let sums = match self.pace.max_cost() {
             1 => Vec::new(),
             // Enough for any message, because slots for a part of one cannot be used.
-            least if head.costs.is_empty() => vec![least.min(want)],
+            dearest if head.costs.is_empty() => vec![dearest.min(lacking)],
             // None costs more, unless the rate became lower than its cost meanwhile.
-            least => head.sums(want, least),
+            dearest => head.sums(lacking, dearest),
         };
-        let want = want.max(sums.first().copied().unwrap_or_default());
+        let want = lacking.max(sums.first().copied().unwrap_or_default());
         let ask = Ask {
             want,
             sums,
@@ -124,8 +124,11 @@ impl LeaseHolder {
         let Some(checked) = self.clock.checked_at() else {
             return Some(self.asks.failures.retry_at());
         };
-        let routine = checked + CHECK_CLOCK;
-        let routine = self.asks.due.map_or(routine, |due| due.min(routine));
+        let clock_check = checked + CHECK_CLOCK;
+        let routine = self
+            .asks
+            .due
+            .map_or(clock_check, |due| due.min(clock_check));
         let at = match self.asks.failures.since() {
             Some(_) => self.asks.failures.retry_at(),
             None if matches!(self.generation, KnownGeneration::Stepped(_)) => Mono::default(),

@@ -320,9 +320,9 @@ fn deny(
     if !candidate.was_denied && !full {
         let cell = &mut cells[charge.key];
         if let Some(state) = &mut cell.state {
-            let line = latest + rule.spacing(charge.cost.units(), now);
+            let end = latest + rule.spacing(charge.cost.units(), now);
             state.line = Line {
-                at: line.min((now + LINE_MAX).as_micros()),
+                at: end.min((now + LINE_MAX).as_micros()),
                 spacing: rule.spacing(1, now),
             };
             cell.changed = true;

@@ -100,8 +100,9 @@ impl Cell {
         };
         let left = state.as_ref().and_then(|state| state.left.at(now));
         let owed = state.as_ref().map(|state| state.owed).unwrap_or_default();
-        let line = state.map(|state| state.line);
-        let line = line.filter(|line| !ahead && line.spacing == rule.spacing(1, now));
+        let line = state
+            .map(|state| state.line)
+            .filter(|line| !ahead && line.spacing == rule.spacing(1, now));
         let mut state = State {
             taken,
             line: line.unwrap_or_default(),
@@ -118,9 +119,10 @@ impl Cell {
 
     /// Sets what was taken; everything else about the key stays.
     pub(super) fn put(&mut self, taken: Taken) {
-        let known = self.state.take();
-        let known = known.map(|state| (state.line, state.left, state.owed));
-        let (line, left, owed) = known.unwrap_or_default();
+        let before = self.state.take();
+        let (line, left, owed) = before
+            .map(|state| (state.line, state.left, state.owed))
+            .unwrap_or_default();
         self.state = Some(State {
             taken,
             line,
@@ -174,8 +176,8 @@ pub fn tighten(
     if cell.state.is_none() {
         cell.put(untouched);
     }
-    let until = (now + length.min(Left::MAX)).as_micros();
-    let until = known.map_or(until, |known| known.until.max(until));
+    let end = (now + length.min(Left::MAX)).as_micros();
+    let until = known.map_or(end, |known| known.until.max(end));
     if let Some(state) = &mut cell.state {
         state.left = Left { units, until };
         cell.changed = true;

@@ -49,7 +49,7 @@ impl<N: Clone + Eq + Hash> KeyedStates<N> {
         now: StoreTime,
     ) -> Vec<Decision> {
         let (mut indices, mut cells, mut keys) = (HashMap::new(), Vec::new(), Vec::new());
-        let candidates = batch.iter().map(|candidate| {
+        let with_cells = batch.iter().map(|candidate| {
             candidate.renamed(|charge| {
                 let (name, rule) = (&charge.key, charge.limit.rule);
                 let cell = *indices.entry(name).or_insert_with(|| {
@@ -60,7 +60,7 @@ impl<N: Clone + Eq + Hash> KeyedStates<N> {
                 (charge.limit, cell)
             })
         });
-        let candidates: Vec<_> = candidates.collect();
+        let candidates: Vec<_> = with_cells.collect();
         let decisions = admission::decide(&candidates, &mut cells, wanted, now);
         for ((name, rule), cell) in keys.into_iter().zip(cells) {
             self.put(name, rule, cell, now);

@@ -35,23 +35,23 @@ pub fn write(state: &State, now: StoreTime) -> String {
         Taken::SlidingLog(s) => {
             let last = s.entries.last().map_or(0, |(time, _)| *time);
             let total: u64 = s.entries.iter().map(|(_, units)| units).sum();
-            let (mut text, mut before) = (format!("l {last} {total}"), 0);
+            let (mut log, mut before) = (format!("l {last} {total}"), 0);
             for (time, units) in &s.entries {
-                push(&mut text, time - before);
-                push(&mut text, *units);
+                push(&mut log, time - before);
+                push(&mut log, *units);
                 before = *time;
             }
-            text
+            log
         }
         Taken::Concurrency(s) => {
-            let mut text = "c".to_owned();
+            let mut calls = "c".to_owned();
             for call in &s.calls {
-                push(&mut text, call.ends);
-                push(&mut text, call.units);
+                push(&mut calls, call.ends);
+                push(&mut calls, call.units);
                 // Writing to a text cannot fail.
-                write!(text, " {:x}", call.ticket.0).ok();
+                write!(calls, " {:x}", call.ticket.0).ok();
             }
-            text
+            calls
         }
         Taken::Once(OnceState::Free) => "o 0".to_owned(),
         Taken::Once(OnceState::Done { until }) => format!("o {until}"),
@@ -90,23 +90,22 @@ fn push(text: &mut String, number: u64) {
 #[must_use]
 pub fn read(text: &str, rule: &Rule) -> Option<State> {
     let mut parts = text.splitn(4, '|');
-    let text = parts.next()?;
+    let first = parts.next()?;
     let [mut line, mut left, mut owed] = [(0, 0); 3];
     for pair in [&mut line, &mut left, &mut owed] {
-        if let Some(text) = parts.next() {
-            *pair = read_pair(text)?;
+        if let Some(part) = parts.next() {
+            *pair = read_pair(part)?;
         }
     }
-    let mut words = text.split(' ');
-    let letter = words.next()?;
-    let words: Vec<&str> = words.collect();
-    let taken = match (rule, letter) {
-        (Rule::Gcra(_), "g") => Taken::Gcra(debt(&words)?),
-        (Rule::TokenBucket(_), "t") => Taken::TokenBucket(tokens(&words)?),
-        (Rule::FixedWindow(_), "w") => Taken::FixedWindow(windows(&words)?),
-        (Rule::SlidingLog(_), "l") => Taken::SlidingLog(log(&words)?),
-        (Rule::Concurrency(_), "c") => Taken::Concurrency(calls(&words)?),
-        (Rule::Once(_), "o") => Taken::Once(claim(&words)?),
+    let words: Vec<&str> = first.split(' ').collect();
+    let (letter, figures) = words.split_first()?;
+    let taken = match (rule, *letter) {
+        (Rule::Gcra(_), "g") => Taken::Gcra(debt(figures)?),
+        (Rule::TokenBucket(_), "t") => Taken::TokenBucket(tokens(figures)?),
+        (Rule::FixedWindow(_), "w") => Taken::FixedWindow(windows(figures)?),
+        (Rule::SlidingLog(_), "l") => Taken::SlidingLog(log(figures)?),
+        (Rule::Concurrency(_), "c") => Taken::Concurrency(calls(figures)?),
+        (Rule::Once(_), "o") => Taken::Once(claim(figures)?),
         _ => return None,
     };
     Some(State {

@@ -70,8 +70,8 @@ impl Rows {
         match &self.reserve {
             None => (missing(sum.units), 0),
             Some(reserve) => {
-                let kept = reserve.leased() + reserve.asked();
-                let main = sum.units - sum.urgent.min(kept);
+                let in_reserve = reserve.leased() + reserve.asked();
+                let main = sum.units - sum.urgent.min(in_reserve);
                 (missing(main), sum.urgent)
             }
         }

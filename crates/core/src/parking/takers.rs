@@ -51,10 +51,10 @@ impl Takers {
         let since = *self.halved.get_or_insert(now);
         let times = now.since(since).as_secs() / HALVED.as_secs();
         if times > 0 {
-            let times = times.min(31) as u32;
+            let shift = times.min(31) as u32;
             self.halved = Some(now);
-            self.total >>= times;
-            self.retain(|count| count >> times);
+            self.total >>= shift;
+            self.retain(|count| count >> shift);
         }
     }
 

@@ -12,9 +12,8 @@ pub const ADAPTED: &str = "adapted";
 /// headroom that follows what is measured.
 #[must_use]
 pub fn as_written(text: &str) -> Vec<&str> {
-    let words = text.split_ascii_whitespace();
-    let words = words.filter(|word| word.split('=').next() != Some(ADAPTED));
-    words
+    text.split_ascii_whitespace()
+        .filter(|word| word.split('=').next() != Some(ADAPTED))
         .map(|word| match word.split_once('(') {
             Some((auto @ "headroom=auto", _)) => auto,
             _ => word,

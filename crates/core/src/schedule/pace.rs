@@ -82,9 +82,9 @@ impl Pace {
         if beyond == 0 {
             return self;
         }
-        let period = u128::from(self.period) * u128::from(self.units);
-        let period = period.div_ceil(u128::from(self.units - beyond));
-        let period = u64::try_from(period).unwrap_or(u64::MAX);
+        let stretched = (u128::from(self.period) * u128::from(self.units))
+            .div_ceil(u128::from(self.units - beyond));
+        let period = u64::try_from(stretched).unwrap_or(u64::MAX);
         let spread = period - self.period;
         let horizon = self.horizon.max((3 * spread).min(HORIZON_MAX));
         // A replica that gets the slots of a message one by one, with slots of others in between,

@@ -129,8 +129,11 @@ impl<T: Queued> Scheduler<T> {
         // Messages that would go before it have their slots, and so have messages that are asked for. The message
         // is sent at the last of its own slots.
         let last = (Reverse(best.priority()), Mono::NEVER, u64::MAX);
-        let permitted = self.permitted.range(..=last);
-        let permitted: usize = permitted.map(|(_, item)| item.cost().get() as usize).sum();
+        let permitted: usize = self
+            .permitted
+            .range(..=last)
+            .map(|(_, item)| item.cost().get() as usize)
+            .sum();
         let asked = usize::try_from(questions.wanted_under_way()).unwrap_or(BATCH_MAX);
         let before = permitted + asked;
         let cost = best.cost().get() as usize;

@@ -203,8 +203,8 @@ impl Bench {
         let end = self.now + micros(length);
         loop {
             let wake = self.drive();
-            let event = self.events.peek().map(|Reverse((at, _))| *at);
-            let next = wake.into_iter().chain(event).min().unwrap_or(end);
+            let event_at = self.events.peek().map(|Reverse((at, _))| *at);
+            let next = wake.into_iter().chain(event_at).min().unwrap_or(end);
             if next > end {
                 self.now = end;
                 return;
@@ -294,8 +294,8 @@ impl Bench {
                     }
                     decision
                 });
-                let decisions = decisions.collect();
-                self.at(back, Event::Answered(store, question, decisions));
+                let answer = decisions.collect();
+                self.at(back, Event::Answered(store, question, answer));
             }
             Event::Answered(_, question, _) if self.deaf.contains(&self.now) => {
                 self.scheduler.unanswered(question, mono);

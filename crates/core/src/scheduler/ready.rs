@@ -111,11 +111,11 @@ impl<T: Queued> Ready<T> {
     /// Takes the next of a priority.
     pub(super) fn pop_from(&mut self, priority: u16) -> Option<T> {
         let level = self.by_priority.get_mut(&priority)?;
-        let item = level.pop();
+        let popped = level.pop();
         if level.is_forgotten() {
             self.by_priority.remove(&priority);
         }
-        let item = item?;
+        let item = popped?;
         self.sum.remove(&item);
         Some(item)
     }

@@ -31,14 +31,14 @@ impl<T: Queued> Scheduler<T> {
         }
         loop {
             let could_go = self.best(row).is_some();
-            let slot = self.pacing.due(row, now);
+            let due_slot = self.pacing.due(row, now);
             // A slot that no message could have taken was not late.
             let late = self.pacing.take_late();
             if could_go && self.late.len() < LATE_KEPT {
                 self.late.extend(late);
             }
             let Some(best) = self.best(row) else {
-                if self.collect(row, slot?, now) {
+                if self.collect(row, due_slot?, now) {
                     continue;
                 }
                 return None;
@@ -49,7 +49,7 @@ impl<T: Queued> Scheduler<T> {
                 return Some(dismiss(item));
             }
             let cost = item.cost();
-            let slot = slot?;
+            let slot = due_slot?;
             if self.pacing.take(row, slot, cost) {
                 let (item, until) = self.take(best)?;
                 let leave_by = slot.leave_by.min(until);
