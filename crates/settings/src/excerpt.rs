@@ -47,8 +47,9 @@ impl Excerpt {
             return Self::of_line(text, start..start + names.len(), key.clone(), "");
         }
         let whole = Self::of_line(text, key.start..value.end, value.clone(), "");
-        let whole = whole.filter(|_| show);
-        whole.or_else(|| Self::of_line(text, key.clone(), key.clone(), " = …"))
+        whole
+            .filter(|_| show)
+            .or_else(|| Self::of_line(text, key.clone(), key.clone(), " = …"))
     }
 
     /// The line of a syntax error, if its key is known to hold no secret; otherwise up to its `=`.
@@ -71,11 +72,11 @@ impl Excerpt {
         // A caret after the last character needs a character to point at.
         let shown = if plain { line } else { &line[..=key.len()] };
         let caret = (at - start).min(shown.len());
-        let line = format!("{shown} {}", if plain { "" } else { "…" });
-        let width = line[caret..].chars().next().map_or(1, char::len_utf8);
+        let printed = format!("{shown} {}", if plain { "" } else { "…" });
+        let width = printed[caret..].chars().next().map_or(1, char::len_utf8);
         Some(Self {
             caret: caret..caret + width,
-            line,
+            line: printed,
         })
     }
 }

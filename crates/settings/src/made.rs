@@ -108,8 +108,8 @@ impl Makeable for Cost {
 impl Makeable for Priority {
     fn read(text: &str) -> Result<Self, TextError> {
         let number = text.trim().parse().ok();
-        let number = number.filter(|number| *number <= MAX_PRIORITY);
-        number.map(Self).ok_or_else(|| {
+        let priority = number.filter(|number| *number <= MAX_PRIORITY);
+        priority.map(Self).ok_or_else(|| {
             TextError(format!(
                 "`{text}` does not fit; write a whole number from 0 to {MAX_PRIORITY}, or a template that makes one, such as \"{{{{ body.priority }}}}\""
             ))

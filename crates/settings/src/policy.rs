@@ -81,11 +81,11 @@ impl Limit {
     /// How a paced limit is divided, where it is.
     fn fixed(&self) -> impl Iterator<Item = (&'static str, String)> {
         let paced = self.as_paced();
-        let most = paced.map_or(1, |paced| paced.largest_cost().get());
-        let most = (most > 1).then(|| (MAX_COST, most.to_string()));
-        let reserve = paced.and_then(|paced| paced.reserve);
-        let reserve = reserve.map(|share| (RESERVE, share.to_string().replace(' ', "")));
-        most.into_iter().chain(reserve)
+        let largest = paced.map_or(1, |paced| paced.largest_cost().get());
+        let max_cost = (largest > 1).then(|| (MAX_COST, largest.to_string()));
+        let share = paced.and_then(|paced| paced.reserve);
+        let reserve = share.map(|share| (RESERVE, share.to_string().replace(' ', "")));
+        max_cost.into_iter().chain(reserve)
     }
 
     /// The limit's policy on one line.
@@ -105,8 +105,8 @@ impl Limit {
     /// # Errors
     /// When it is not the policy of such a limit.
     pub fn with_policy(&self, text: &str) -> Result<Self, PolicyTextError> {
-        let mut limit = self.written();
-        let ValueKind::Table(entries) = &mut limit.kind else {
+        let mut table = self.written();
+        let ValueKind::Table(entries) = &mut table.kind else {
             return Ok(self.clone());
         };
         // Keys that are not required fall back to their defaults.
@@ -132,16 +132,17 @@ impl Limit {
                 }
                 continue;
             }
-            let key = self.live().find(|key| key.name == name);
-            let key = key.ok_or_else(|| PolicyTextError::Name(name.to_owned()))?;
+            let Some(key) = self.live().find(|key| key.name == name) else {
+                return Err(PolicyTextError::Name(name.to_owned()));
+            };
             let value = read(text, &key.shape);
             scalar(&value.kind, &key.shape).map_err(|why| wrong(name, text, why))?;
             entries.insert(name.to_owned(), value);
         }
         let (path, mut faults) = (KeyPath::default(), Collector::default());
-        conform(&mut limit, &LIMIT, &path, &mut faults);
+        conform(&mut table, &LIMIT, &path, &mut faults);
         let mut limit =
-            Self::deserialize(limit).map_err(|why| wrong("policy", text, why.to_string()))?;
+            Self::deserialize(table).map_err(|why| wrong("policy", text, why.to_string()))?;
         if let Self::Paced(paced) = &mut limit {
             paced.adapted = adapted;
         }

@@ -263,11 +263,11 @@ impl Shape {
     /// Whether the value at `path` below this shape is known to be no secret, for any kinds of the tables.
     pub(super) fn is_plain_at(&'static self, path: &KeyPath) -> bool {
         let below = |shapes: Vec<&'static Self>, step: &String| {
-            let below = shapes.into_iter().flat_map(|shape| match shape {
+            let found = shapes.into_iter().flat_map(|shape| match shape {
                 Self::List(of) | Self::OneOrMore { of, .. } => vec![*of],
                 table => table.below(step),
             });
-            below.collect()
+            found.collect()
         };
         let shapes = path.steps().iter().fold(vec![self], below);
         !shapes.is_empty() && shapes.into_iter().all(Self::is_plain)

@@ -165,8 +165,8 @@ impl Secrets {
             return Err(unusable());
         }
         let text = String::from_utf8(bytes).map_err(|_| unusable())?;
-        let secret = text.strip_suffix('\n').unwrap_or(&text);
-        let secret = secret.strip_suffix('\r').unwrap_or(secret);
+        let line = text.strip_suffix('\n').unwrap_or(&text);
+        let secret = line.strip_suffix('\r').unwrap_or(line);
         if secret.is_empty() {
             return Err(unusable());
         }

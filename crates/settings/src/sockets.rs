@@ -78,8 +78,8 @@ impl ListenOn {
         match self {
             Self::Unix(_) | Self::Systemd(_) => true,
             Self::Tcp(place) => {
-                let host = place.rsplit_once(':').map_or("", |(host, _)| host);
-                let host = host.trim_matches(['[', ']']);
+                let before_port = place.rsplit_once(':').map_or("", |(host, _)| host);
+                let host = before_port.trim_matches(['[', ']']);
                 let address = host.parse::<IpAddr>();
                 host == "localhost" || address.is_ok_and(|address| address.is_loopback())
             }

@@ -178,9 +178,9 @@ impl FromStr for WindowRate {
             });
         };
         let digits = units.replace('_', "");
-        let units = digits.trim().parse::<NonZeroU32>().ok();
-        let units = units.filter(|units| units.get() <= MAX_UNITS);
-        let units = units
+        let parsed = digits.trim().parse::<NonZeroU32>().ok();
+        let units = parsed
+            .filter(|units| units.get() <= MAX_UNITS)
             .ok_or_else(|| TextError(RateError::Units(digits.trim().to_owned()).to_string()))?;
         Ok(Self::Calendar { units, each })
     }

@@ -88,14 +88,14 @@ impl Checks<'_> {
             }
             let at = KeyPath::of(&["limits", name, "headroom"]);
             let keys = [path.join("use_within"), at];
-            let wanted = Span(wanted);
+            let late = Span(wanted);
             let message = match limit.follows() {
                 Some(bounds) => format!(
-                    "a call may come {wanted} after its permit, and the headroom of `{name}` can keep no more than {}: calls would come too early for its window; write less",
+                    "a call may come {late} after its permit, and the headroom of `{name}` can keep no more than {}: calls would come too early for its window; write less",
                     Span(bounds.most / 2)
                 ),
                 None => format!(
-                    "a call may come {wanted} after its permit, and the headroom of `{name}` keeps {} for that; write headroom = \"auto\" or {} there, or less here",
+                    "a call may come {late} after its permit, and the headroom of `{name}` keeps {} for that; write headroom = \"auto\" or {} there, or less here",
                     Span(kept),
                     Span(callers.use_within.get() * 4)
                 ),

@@ -153,9 +153,9 @@ impl Checks<'_> {
         let Some(first) = settings.routes.keys().next() else {
             return;
         };
-        let looked = settings.routes.keys();
-        let looked = looked.map(|route| KeyPath::of(&["routes", route, "limits"]));
-        let keys: Vec<_> = std::iter::once(path).chain(looked).collect();
+        let limits_of = |route: &String| KeyPath::of(&["routes", route, "limits"]);
+        let looked_at = settings.routes.keys().map(limits_of);
+        let keys: Vec<_> = std::iter::once(path).chain(looked_at).collect();
         let message =
             format!("no route uses this limit; name it in `routes.{first}.limits` or take it out");
         self.warning(keys, message);
@@ -300,11 +300,10 @@ impl Checks<'_> {
             (None, Costing::Made(_)) => format!("messages of up to {largest} units (the default)"),
             (None, Costing::Fixed(_)) => format!("messages of {largest} units"),
         };
-        let keys = match (paced.max_cost, &paced.cost) {
+        let keys = path.all(match (paced.max_cost, &paced.cost) {
             (None, Costing::Fixed(_)) => ["cost", "rate", "max_cost", "reserve"],
             _ => ["max_cost", "rate", "cost", "reserve"],
-        };
-        let keys = path.all(keys);
+        });
         let Some(headroom) = paced.headroom_in_all() else {
             let units = open.units();
             let message = if open == rate {
@@ -356,8 +355,11 @@ impl Checks<'_> {
             let message = format!(
                 "every route of this limit has a priority of {least} or more, so everything may take the reserve and it keeps nothing free; write a lower priority for one of them, or a higher reserve_priority"
             );
-            let keys = keys.into_iter().chain(users.into_iter().map(|(at, ..)| at));
-            self.warning(keys.collect::<Vec<_>>(), message);
+            let priorities = users.into_iter().map(|(at, ..)| at);
+            self.warning(
+                keys.into_iter().chain(priorities).collect::<Vec<_>>(),
+                message,
+            );
         }
     }
 }

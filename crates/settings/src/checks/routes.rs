@@ -172,9 +172,9 @@ impl Checks<'_> {
                 let most = busy.min(f64::from(u16::MAX));
                 format!("write {most}, or run more replicas")
             };
-            let latency = Span(latency);
             let message = format!(
-                "{what} do not keep {rate} busy at a latency of {latency}: one replica alone needs {busy} or more; {right}"
+                "{what} do not keep {rate} busy at a latency of {}: one replica alone needs {busy} or more; {right}",
+                Span(latency)
             );
             self.warning(&keys, message);
         }
@@ -182,8 +182,8 @@ impl Checks<'_> {
         let held = f64::from(prefetch) / rate.per_second();
         let embedded = self.settings.backend.queue == QueueBackend::Embedded;
         if !embedded && prefetch > 1 && held > ack.as_secs_f64() / 2.0 {
-            let right = rate.per_second() * ack.as_secs_f64() / 2.0;
-            let right = right.floor().max(1.0);
+            let in_half = rate.per_second() * ack.as_secs_f64() / 2.0;
+            let right = in_half.floor().max(1.0);
             let (held, ack) = (Span(Duration::from_secs(held as u64)), Span(ack));
             let message = format!(
                 "{what} at {rate} would be held for {held}, beyond half of the broker's ack timeout of {ack}; write {right} or less"
@@ -230,15 +230,15 @@ impl Checks<'_> {
             self.error([hold, KeyPath::of(&["rabbitmq", "ack_timeout"])], message);
         }
         let grace = self.settings.service.grace.get();
-        let bound = Bound {
+        let by_grace = Bound {
             why: ": a stop would cut calls off",
             or: ", or a longer grace",
             ..Bound::plain(KeyPath::of(&["service", "grace"]), "service.grace", grace)
         };
-        self.at_most(downstream.join("timeout"), route.call_timeout(), bound);
+        self.at_most(downstream.join("timeout"), route.call_timeout(), by_grace);
         let [base, max] = retry.all(["base", "max"]);
-        let bound = Bound::plain(max, "retry.max", route.retry.max.get());
-        self.at_most(base, route.retry.base.get(), bound);
+        let by_max = Bound::plain(max, "retry.max", route.retry.max.get());
+        self.at_most(base, route.retry.base.get(), by_max);
     }
 
     /// A claim that ends before its call could be granted to another message meanwhile.

@@ -82,16 +82,16 @@ impl Checks<'_> {
     fn written_secrets(&self) -> Vec<(KeyPath, &'static str)> {
         let settings = self.settings;
         let mut found = Vec::new();
+        let at_rabbit = |i: usize| KeyPath::of(&["rabbitmq", "urls"]).at(i);
         let rabbit = settings.rabbitmq.urls.iter().enumerate();
-        let urls = KeyPath::of(&["rabbitmq", "urls"]);
-        let rabbit = rabbit.map(|(i, url)| (urls.at(i), url.expose_secret()));
+        let rabbit_urls = rabbit.map(|(i, url)| (at_rabbit(i), url.expose_secret()));
         let at_redis = |i: usize| match settings.redis.urls.is_empty() {
             true => KeyPath::of(&["redis", "url"]),
             false => KeyPath::of(&["redis", "urls"]).at(i),
         };
         let redis = settings.redis.addresses().iter().enumerate();
-        let redis = redis.map(|(i, url)| (at_redis(i), url.expose_secret()));
-        for (path, url) in rabbit.chain(redis) {
+        let redis_urls = redis.map(|(i, url)| (at_redis(i), url.expose_secret()));
+        for (path, url) in rabbit_urls.chain(redis_urls) {
             if has_password(url) {
                 found.push((path, "password_file"));
             }
@@ -144,7 +144,7 @@ fn of_auth(path: &KeyPath, auth: Option<&Auth>) -> Option<(KeyPath, &'static str
 
 /// Whether a URL has a password that is none of RabbitMQ's first user, which everybody knows.
 fn has_password(url: &str) -> bool {
-    let url = Url::parse(url).ok();
-    let password = url.as_ref().and_then(Url::password);
+    let parsed = Url::parse(url).ok();
+    let password = parsed.as_ref().and_then(Url::password);
     password.is_some_and(|password| password != "guest")
 }

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use secrecy::ExposeSecret as _;
+use secrecy::{ExposeSecret as _, SecretString};
 use url::Url;
 
 use super::Checks;
@@ -72,12 +72,12 @@ impl Checks<'_> {
             true => at("url"),
             false => at("urls").at(i),
         };
-        let urls = redis.addresses().iter().enumerate();
-        let urls = urls.filter_map(|(i, text)| {
+        let parse = |(i, text): (usize, &SecretString)| {
             let url = Url::parse(text.expose_secret()).ok()?;
             Some((path(i), url))
-        });
-        let urls: Vec<_> = urls.collect();
+        };
+        let texts = redis.addresses().iter().enumerate();
+        let urls: Vec<_> = texts.filter_map(parse).collect();
         self.redis_urls(&urls);
         self.redis_sentinel();
         self.redis_credentials(&urls);

@@ -94,9 +94,9 @@ impl Checks<'_> {
             let downstream = path.join("downstream");
             let [window, binds_at, latency_at] = downstream.all(["window", "binds", "latency"]);
             let right = (busy / f64::from(binds)).ceil();
-            let latency = Span(latency);
             let message = format!(
-                "{room} segments without an answer do not keep {rate} busy at a latency of {latency}: one replica alone needs {busy} or more, because some answers take longer; write {right}, or run more replicas"
+                "{room} segments without an answer do not keep {rate} busy at a latency of {}: one replica alone needs {busy} or more, because some answers take longer; write {right}, or run more replicas",
+                Span(latency)
             );
             let rate_at = KeyPath::of(&["limits", limit, "rate"]);
             self.warning([window, binds_at, latency_at, rate_at], message);
@@ -163,15 +163,19 @@ const DEFAULTS: [&str; 3] = [r#"encoding="auto""#, "reference=8", "transliterate
 
 /// What a cost counts: the expression of its text, and the options that are no defaults. `None`: no segments.
 fn counting(cost: &str) -> Option<(String, BTreeSet<String>)> {
-    let bare = cost.chars().filter(|c| !c.is_whitespace());
-    let bare: String = bare.map(|c| if c == '\'' { '"' } else { c }).collect();
+    let bare: String = cost
+        .chars()
+        .filter(|c| !c.is_whitespace())
+        .map(|c| if c == '\'' { '"' } else { c })
+        .collect();
     let inner = bare.strip_prefix("{{")?.strip_suffix("}}")?;
     let (text, options) = inner.rsplit_once("|sms_segments")?;
-    let options = match options {
+    let list = match options {
         "" => "",
         options => options.strip_prefix('(')?.strip_suffix(')')?,
     };
-    let options = options.split(',').filter(|option| !option.is_empty());
-    let options = options.filter(|option| !DEFAULTS.contains(option));
-    Some((text.to_owned(), options.map(str::to_owned).collect()))
+    let that_count = list
+        .split(',')
+        .filter(|option| !option.is_empty() && !DEFAULTS.contains(option));
+    Some((text.to_owned(), that_count.map(str::to_owned).collect()))
 }

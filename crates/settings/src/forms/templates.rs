@@ -58,7 +58,7 @@ fn template(text: &str) -> Result<(), String> {
 }
 
 pub(super) fn wrong_in(text: &str, about: About) -> Result<(), String> {
-    let wrong = template::check(text, about).into_iter().map(|wrong| {
+    let in_words = |wrong: WrongTemplate| {
         let near = match &wrong {
             WrongTemplate::Variable { name, .. } => {
                 nearest(name, about.fields()).map(|near| (name, near))
@@ -69,9 +69,10 @@ pub(super) fn wrong_in(text: &str, about: About) -> Result<(), String> {
             || wrong.to_string(),
             |(name, near)| format!("templates know no `{name}`; did you mean `{near}`?"),
         )
-    });
-    let wrong: Vec<_> = wrong.collect();
-    check(wrong.is_empty(), wrong.join("; "))
+    };
+    let found = template::check(text, about);
+    let faults: Vec<_> = found.into_iter().map(in_words).collect();
+    check(faults.is_empty(), faults.join("; "))
 }
 
 /// A value, or a template that makes it.

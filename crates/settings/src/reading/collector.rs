@@ -34,10 +34,10 @@ impl Collector {
     /// What is at `to` was taken from `from`, with its place and its faults.
     pub(super) fn inherit(&mut self, from: &KeyPath, to: &KeyPath) {
         self.layers.inherit(from, to);
-        let within = self.broken.range(from.clone()..);
-        let within = within.take_while(|path| path.is_within(from));
-        let taken: Vec<_> = within.map(|path| path.moved(from, to)).collect();
-        self.broken.extend(taken);
+        let from_there = self.broken.range(from.clone()..);
+        let within = from_there.take_while(|path| path.is_within(from));
+        let inherited: Vec<_> = within.map(|path| path.moved(from, to)).collect();
+        self.broken.extend(inherited);
     }
 
     /// A fault of a key or value; the key counts as broken from now on. Nothing more is said of a value that was

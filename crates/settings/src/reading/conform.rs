@@ -252,16 +252,16 @@ fn unknown(
             let (own, others) = (own.name, others.join(", "));
             let why = ABSENT
                 .iter()
-                .find(|(kind, key, _)| (*kind, *key) == (own, name));
-            let why = why.map_or_else(String::new, |(.., why)| format!(", for {why}"));
+                .find(|(kind, key, _)| (*kind, *key) == (own, name))
+                .map_or_else(String::new, |(.., why)| format!(", for {why}"));
             return format!("the kind {own} has no such key{why}; kinds that have it: {others}");
         }
     }
     match nearest(name, known.clone()) {
         Some(near) => format!("unknown key; did you mean `{near}`?"),
         None => {
-            let known: Vec<_> = known.collect();
-            format!("unknown key; known here: {}", known.join(", "))
+            let names: Vec<_> = known.collect();
+            format!("unknown key; known here: {}", names.join(", "))
         }
     }
 }

@@ -131,8 +131,8 @@ impl Layers {
     /// All layers in one tree: tables are merged, and of other values the last one counts.
     pub(super) fn merged(&self) -> Value {
         let merged = self.sources.build_cloned();
-        let merged = merged.and_then(|all| all.cache.into_table());
-        let top = merged.expect("layers are tables").remove(TOP);
+        let table = merged.and_then(|all| all.cache.into_table());
+        let top = table.expect("layers are tables").remove(TOP);
         top.unwrap_or_else(|| Table::new().into())
     }
 
@@ -143,11 +143,12 @@ impl Layers {
 
     /// What is at `to`, and all below it, was written at `from`.
     pub(super) fn inherit(&mut self, from: &KeyPath, to: &KeyPath) {
-        let within = self.places.range(from.clone()..);
-        let within = within.take_while(|(path, _)| path.is_within(from));
-        let taken = within.map(|(path, written)| (path.moved(from, to), written.clone()));
-        let taken: Vec<_> = taken.collect();
-        self.places.extend(taken);
+        let from_there = self.places.range(from.clone()..);
+        let inherited: Vec<_> = from_there
+            .take_while(|(path, _)| path.is_within(from))
+            .map(|(path, written)| (path.moved(from, to), written.clone()))
+            .collect();
+        self.places.extend(inherited);
     }
 
     /// The place of a value, or of its key.
@@ -264,9 +265,9 @@ impl Reader<'_> {
             DeValue::Float(_) => ValueKind::Float(f64::NAN),
             DeValue::Boolean(flag) => ValueKind::Boolean(*flag),
             DeValue::Array(list) if !deep => {
-                let elements = list.iter().enumerate();
-                let elements = elements.map(|(i, of)| self.value(of, of.span(), &path.at(i)));
-                ValueKind::Array(elements.collect())
+                let element =
+                    |(i, of): (usize, &Spanned<_>)| self.value(of, of.span(), &path.at(i));
+                ValueKind::Array(list.iter().enumerate().map(element).collect())
             }
             DeValue::Table(table) if !deep => self.table(table, path).into(),
             // TOML has dates, and nothing that is no value.

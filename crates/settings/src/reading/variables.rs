@@ -82,16 +82,16 @@ impl<'a> Named<'a> {
             return Vec::from_iter((!table).then_some(self));
         }
         let ends = 1..=words.len();
-        let below = ends.flat_map(|end| {
+        let keys = ends.flat_map(|end| {
             let below = self.below(&words[..end].join("_")).into_iter();
             below.flat_map(move |named| named.keys(&words[end..]))
         });
-        below.collect()
+        keys.collect()
     }
 
     /// The targets of a step: names in the files that read like it, otherwise a new one.
     fn below(&self, step: &str) -> Vec<Self> {
-        let below = |name: &str, written| {
+        let candidates = |name: &str, written| {
             let (path, shapes) = (self.path.join(name), self.shape.below(name));
             let named = shapes.into_iter().map(move |shape| Named {
                 path: path.clone(),
@@ -101,9 +101,10 @@ impl<'a> Named<'a> {
             named.collect::<Vec<_>>()
         };
         let entries = self.written.and_then(entries).into_iter().flatten();
-        let written = entries.filter(|(name, _)| flat(name) == step);
-        let written = written.flat_map(|(name, value)| below(name, Some(value)));
-        let mut known: Vec<_> = written.collect();
+        let mut known: Vec<_> = entries
+            .filter(|(name, _)| flat(name) == step)
+            .flat_map(|(name, value)| candidates(name, Some(value)))
+            .collect();
         if known.is_empty() {
             // A header's name has hyphens where a variable can only have underscores.
             let hyphen = match self.shape {
@@ -113,7 +114,7 @@ impl<'a> Named<'a> {
                 } => "-",
                 _ => "_",
             };
-            known.extend(below(&step.replace('_', hyphen), None));
+            known.extend(candidates(&step.replace('_', hyphen), None));
         }
         known
     }
@@ -128,7 +129,7 @@ impl<'a> Named<'a> {
 /// The message about a variable that names no key.
 fn unknown(steps: &str) -> String {
     let mut shapes = vec![&ROOT];
-    let right = steps.split("__").map(|step| {
+    let corrected = steps.split("__").map(|step| {
         let known = shapes.iter().flat_map(|shape| shape.keys());
         let right = match shapes[..] {
             [Shape::Named { .. }] => step,
@@ -137,7 +138,7 @@ fn unknown(steps: &str) -> String {
         shapes = shapes.iter().flat_map(|shape| shape.below(right)).collect();
         Some(right.to_owned())
     });
-    match right.collect::<Option<Vec<_>>>() {
+    match corrected.collect::<Option<Vec<_>>>() {
         Some(right) if shapes.iter().any(|shape| !shape.is_table()) => {
             format!(
                 "no key has this name; did you mean {}?",
@@ -177,7 +178,9 @@ fn elements(text: &str) -> Vec<String> {
     if let ValueKind::Array(list) = parsed(text).kind {
         return list.iter().map(ToString::to_string).collect();
     }
-    let elements = text.split(',').map(str::trim);
-    let elements = elements.filter(|element| !element.is_empty());
-    elements.map(ToOwned::to_owned).collect()
+    text.split(',')
+        .map(str::trim)
+        .filter(|element| !element.is_empty())
+        .map(ToOwned::to_owned)
+        .collect()
 }

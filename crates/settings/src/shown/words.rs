@@ -11,8 +11,8 @@ impl Settings {
     #[must_use]
     pub fn sharing_words(&self, name: &str, route: &Route) -> Option<String> {
         if let Some(main) = &route.standby_for {
-            let late = self.routes.get(main).and_then(|main| main.max_delay);
-            let late = late.map_or(String::new(), |most| {
+            let max_delay = self.routes.get(main).and_then(|main| main.max_delay);
+            let late = max_delay.map_or(String::new(), |most| {
                 format!(
                     ", and for some while that route is late by more than {}",
                     Span(most.get())
@@ -30,15 +30,19 @@ impl Settings {
             let names = routes.iter().map(|name| format!("routes.{name}"));
             names.collect::<Vec<_>>().join(" and ")
         };
-        let consuming = others().filter(|(_, other)| other.standby_for.is_none());
-        let consuming: Vec<_> = consuming.map(|(other, _)| other).collect();
-        let standbys = others().filter(|(_, other)| other.standby_for.as_deref() == Some(name));
-        let standbys: Vec<_> = standbys.map(|(other, _)| other).collect();
+        let with_standby_for = |main: Option<&str>| -> Vec<_> {
+            others()
+                .filter(|(_, other)| other.standby_for.as_deref() == main)
+                .map(|(other, _)| other)
+                .collect()
+        };
+        let consuming = with_standby_for(None);
+        let standbys = with_standby_for(Some(name));
         let together = (!consuming.is_empty()).then(|| {
-            let others = named(consuming);
             format!(
-                "consumes `{}` together with {others}; each takes over what the other cannot send",
-                route.queue
+                "consumes `{}` together with {}; each takes over what the other cannot send",
+                route.queue,
+                named(consuming)
             )
         });
         let standing_by = (!standbys.is_empty())

@@ -185,8 +185,10 @@ impl Auth {
             return Vec::new();
         };
         let signed = (vec!["signed"], hmac.signed.as_str());
-        let headers = hmac.headers.iter();
-        let headers = headers.map(|(name, text)| (vec!["headers", name], text.as_str()));
+        let headers = hmac
+            .headers
+            .iter()
+            .map(|(name, text)| (vec!["headers", name], text.as_str()));
         std::iter::once(signed).chain(headers).collect()
     }
 

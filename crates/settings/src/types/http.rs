@@ -156,14 +156,16 @@ impl Http {
     pub(crate) fn of_call(&self) -> impl Iterator<Item = (Vec<&str>, &str)> {
         let url = (vec!["url"], self.url.as_str());
         let body = self.body.iter().map(|body| (vec!["body"], body.as_str()));
-        let headers = self.headers.iter();
-        let headers = headers.map(|(name, text)| (vec!["headers", name], text.as_str()));
-        let signs = self.auth.iter().flat_map(Auth::of_call);
-        let signs = signs.map(|(mut key, text)| {
+        let headers = self
+            .headers
+            .iter()
+            .map(|(name, text)| (vec!["headers", name], text.as_str()));
+        let of_auth = self.auth.iter().flat_map(Auth::of_call);
+        let auth = of_auth.map(|(mut key, text)| {
             key.insert(0, "auth");
             (key, text)
         });
-        std::iter::once(url).chain(body).chain(headers).chain(signs)
+        std::iter::once(url).chain(body).chain(headers).chain(auth)
     }
 }
 

@@ -301,8 +301,8 @@ impl Paced {
     /// The rate that slots are made for: as configured, or less if `adaptive` has lowered it.
     #[must_use]
     pub fn rate_in_force(&self) -> Rate {
-        let lowered = self.adapted.filter(|_| self.adaptive).map(|rate| rate.0);
-        let lowered = lowered.filter(|rate| {
+        let adapted = self.adapted.filter(|_| self.adaptive).map(|rate| rate.0);
+        let lowered = adapted.filter(|rate| {
             rate.window() == self.rate.0.window() && rate.units() <= self.rate.0.units()
         });
         lowered.unwrap_or(self.rate.0)
@@ -322,8 +322,7 @@ impl Paced {
         if self.max_cost.is_some() || matches!(self.cost, Costing::Made(_)) {
             return;
         }
-        let half = NonZeroU32::new(self.open_rate().units().get() / 2);
-        let half = half.unwrap_or(NonZeroU32::MIN);
+        let half = NonZeroU32::new(self.open_rate().units().get() / 2).unwrap_or(NonZeroU32::MIN);
         self.max_cost = Some(MAX_COST.min(half).min(window));
     }
 

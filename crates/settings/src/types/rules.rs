@@ -84,11 +84,11 @@ impl Paced {
         let row = |units: u32| {
             let units = NonZeroU32::new(units).unwrap_or(NonZeroU32::MIN);
             // Fewer units of the same window are a rate, too.
-            let rate = Rate::new(units, rate.window()).unwrap_or(rate);
-            Pace::new(rate, self.parts(), self.horizon())
+            let of_row = Rate::new(units, rate.window()).unwrap_or(rate);
+            Pace::new(of_row, self.parts(), self.horizon())
         };
-        let kept = self.reserve.map_or(0, |share| share.of(whole));
-        let kept = kept.min(whole.saturating_sub(1));
+        let share = self.reserve.map_or(0, |share| share.of(whole));
+        let kept = share.min(whole.saturating_sub(1));
         let main = row(whole - kept).with_costs_up_to(self.largest_cost());
         let reserve = (kept > 0).then(|| row(kept).with_spread(main.spread()));
         (main, reserve)

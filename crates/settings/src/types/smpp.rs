@@ -149,13 +149,12 @@ impl Smpp {
         };
         let reference = (self.long == SmppLong::Udh16).then_some("reference=16");
         let plain = self.transliterate.then_some("transliterate=true");
-        let options = encoding.into_iter().chain(reference).chain(plain);
-        let options: Vec<&str> = options.collect();
-        let options = match options.is_empty() {
+        let options: Vec<&str> = [encoding, reference, plain].into_iter().flatten().collect();
+        let in_brackets = match options.is_empty() {
             true => String::new(),
             false => format!("({})", options.join(", ")),
         };
-        is_one.then(|| format!("{{{{ {expression} | sms_segments{options} }}}}"))
+        is_one.then(|| format!("{{{{ {expression} | sms_segments{in_brackets} }}}}"))
     }
 }
 

@@ -25,11 +25,13 @@ impl Limit {
             .map(|key| format!("for each `{}` {queues}", key.as_str()));
         let over = store.map_or("in this process", |_| "over all replicas");
         let passes = format!("{}, {}{over}", self.passes(), each.unwrap_or_default());
-        let passed_over = self.key().filter(|key| says_none(key.as_str()));
-        let passed_over = passed_over
+        let passed_over = self
+            .key()
+            .filter(|key| says_none(key.as_str()))
             .map(|_| "messages whose key is none are not counted by this limit".to_owned());
-        let lost = store.filter(|_| self.as_paced().is_none());
-        let lost = lost.map(|store| self.lost_words(store, self.lost_wait()));
+        let lost = store
+            .filter(|_| self.as_paced().is_none())
+            .map(|store| self.lost_words(store, self.lost_wait()));
         let shared = store.filter(|_| self.shared()).map(|store| {
             format!("it is shared with every other fleet of this {store} whose file says shared = true, too; write the same values there")
         });

@@ -24,7 +24,7 @@ impl Route {
                 Span(self.retry.max.get())
             ),
         };
-        let old = self.max_age.map(|age| {
+        let too_old = self.max_age.map(|age| {
             let what = match self.on_expired {
                 WhenUnsendable::Drop => "dropped",
                 WhenUnsendable::DeadLetter => "a dead letter",
@@ -34,9 +34,11 @@ impl Route {
                 Span(age.get())
             )
         });
-        let old = old.unwrap_or_else(|| "a message is sent however old it is".to_owned());
-        let quotas = self.quotas().iter();
-        let quotas = quotas.map(|(limit, quota)| quota_words(limit, quota));
+        let old = too_old.unwrap_or_else(|| "a message is sent however old it is".to_owned());
+        let quotas = self.quotas();
+        let quota_words = quotas
+            .iter()
+            .map(|(limit, quota)| quota_words(limit, quota));
         [fails, old]
             .into_iter()
             .chain(self.hours_words())
@@ -45,7 +47,7 @@ impl Route {
             .chain(self.results_words())
             .chain(self.deliveries_words())
             .chain(self.journal_words())
-            .chain(quotas)
+            .chain(quota_words)
             .chain(self.throttles_words())
             .collect()
     }
@@ -76,30 +78,33 @@ impl Route {
             Unroutable::Drop => "is dropped",
         };
         (!ends.is_empty()).then(|| {
-            let ends = ends.join(" or ");
-            let keyless = without_key(results);
             format!(
-                "once a message is {ends}, a result is published to {to}; a result that no queue takes {unroutable}{keyless}"
+                "once a message is {}, a result is published to {to}; a result that no queue takes {unroutable}{}",
+                ends.join(" or "),
+                without_key(results)
             )
         })
     }
 
     fn deliveries_words(&self) -> Option<String> {
         let results = self.results.as_ref()?;
-        let kinds = [
+        let known = [
             (ResultOn::Receipt, "a receipt"),
             (ResultOn::Inbound, "a message from a phone"),
         ];
-        let kinds = kinds.iter().filter(|(kind, _)| results.on.contains(kind));
-        let kinds: Vec<_> = kinds.map(|(_, words)| *words).collect();
+        let published = known.iter().filter(|(kind, _)| results.on.contains(kind));
+        let kinds: Vec<_> = published.map(|(_, words)| *words).collect();
         let to = place(results);
         let unroutable = match results.unroutable() {
             Unroutable::Retry => "stays with the message centre, which delivers it again",
             Unroutable::Drop => "is dropped",
         };
         (!kinds.is_empty()).then(|| {
-            let (kinds, keyless) = (kinds.join(" or "), without_key(results));
-            format!("{kinds} is published to {to}; one that no queue takes {unroutable}{keyless}")
+            format!(
+                "{} is published to {to}; one that no queue takes {unroutable}{}",
+                kinds.join(" or "),
+                without_key(results)
+            )
         })
     }
 
@@ -181,14 +186,16 @@ impl Route {
             return None;
         }
         let list = |texts: Vec<String>| texts.join(", ");
-        let hours = self
-            .open
-            .as_ref()
-            .map(|ranges| list(ranges.iter().map(ToString::to_string).collect()));
-        let days = self
-            .days
-            .as_ref()
-            .map(|days| list(days.iter().map(ToString::to_string).collect()));
+        let hours = self.open.as_ref().map_or_else(
+            || "all day".to_owned(),
+            |ranges| list(ranges.iter().map(ToString::to_string).collect()),
+        );
+        let on_days = self.days.as_ref().map_or_else(String::new, |days| {
+            format!(
+                " on {}",
+                list(days.iter().map(ToString::to_string).collect())
+            )
+        });
         let zone = match &self.timezone {
             Some(ZoneText::Fixed(zone)) => zone.name(),
             Some(ZoneText::Made(_)) => "each message's own time zone",
@@ -198,10 +205,8 @@ impl Route {
             Some(ZoneText::Made(_)) => "a message waits in a wait queue, and others pass",
             _ => "messages wait in their queue",
         };
-        let hours = hours.unwrap_or_else(|| "all day".to_owned());
-        let days = days.map_or_else(String::new, |days| format!(" on {days}"));
         Some(format!(
-            "it sends {hours}{days} by the clock of {zone}; outside of that {wait}"
+            "it sends {hours}{on_days} by the clock of {zone}; outside of that {wait}"
         ))
     }
 }
