@@ -48,7 +48,7 @@ pub struct Batch<L> {
 
 /// A delivery that is settled, but in no frame yet.
 #[derive(Clone, Debug)]
-struct Settled<L> {
+struct PendingSettlement<L> {
     fate: Fate,
     label: L,
     at: Mono,
@@ -64,7 +64,7 @@ pub struct Acks<L> {
     unseen: BTreeSet<u64>,
     /// In the pipeline, or with copies that are not confirmed yet.
     out: BTreeSet<u64>,
-    settled: BTreeMap<u64, Settled<L>>,
+    settled: BTreeMap<u64, PendingSettlement<L>>,
     /// Settled since the last batch.
     fresh: usize,
     due: Option<Mono>,
@@ -134,7 +134,8 @@ impl<L: Clone> Acks<L> {
             return false;
         }
         let at = now;
-        self.settled.insert(tag, Settled { fate, label, at });
+        self.settled
+            .insert(tag, PendingSettlement { fate, label, at });
         self.fresh += 1;
         let due = if self.fresh >= self.bounds.full {
             now
@@ -205,7 +206,7 @@ impl<L: Clone> Acks<L> {
             .first_entry()
             .filter(|entry| *entry.key() < head)
         {
-            let (tag, Settled { fate, label, .. }) = entry.remove_entry();
+            let (tag, PendingSettlement { fate, label, .. }) = entry.remove_entry();
             batch.labels.push(label);
             match batch.frames.last_mut() {
                 Some(frame) if frame.fate == fate => {
@@ -226,21 +227,22 @@ impl<L: Clone> Acks<L> {
     fn collect_blocked(&mut self, batch: &mut Batch<L>, now: Option<Mono>) {
         let crowded = self.settled.len() >= self.bounds.blocked;
         let mut due: Option<Mono> = None;
-        self.settled.retain(|&tag, Settled { fate, label, at }| {
-            let (fate, end) = (*fate, *at + self.bounds.patience);
-            let waits = !crowded && now.is_some_and(|now| end > now);
-            if waits {
-                due = Some(due.map_or(end, |earlier| earlier.min(end)));
-            } else {
-                batch.labels.push(label.clone());
-                batch.frames.push(Frame {
-                    fate,
-                    tag,
-                    multiple: false,
-                });
-            }
-            waits
-        });
+        self.settled
+            .retain(|&tag, PendingSettlement { fate, label, at }| {
+                let (fate, end) = (*fate, *at + self.bounds.patience);
+                let waits = !crowded && now.is_some_and(|now| end > now);
+                if waits {
+                    due = Some(due.map_or(end, |earlier| earlier.min(end)));
+                } else {
+                    batch.labels.push(label.clone());
+                    batch.frames.push(Frame {
+                        fate,
+                        tag,
+                        multiple: false,
+                    });
+                }
+                waits
+            });
         self.due = due;
     }
 }

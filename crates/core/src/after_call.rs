@@ -27,7 +27,7 @@ mod tries;
 use std::time::Duration;
 
 pub use self::call_end::{AnswerStatus, CallEnd, CallRules, OnceRule, Shows, Throttles};
-pub use self::follows::{AfterCall, Cause, ClaimsEnd, KeyChanges, Next, NextWait};
+pub use self::follows::{AfterCall, Cause, ClaimsEnd, KeyChanges, NextStep, NextWait};
 pub use self::tries::Tries;
 
 use super::breaker::Evidence;
@@ -247,14 +247,14 @@ impl CallEnd<'_> {
         }
     }
 
-    fn next(&self, consequence: Consequence, opening: impl Fn(StoreTime) -> StoreTime) -> Next {
-        let again = |waits, other_route_first| Next::Again {
+    fn next(&self, consequence: Consequence, opening: impl Fn(StoreTime) -> StoreTime) -> NextStep {
+        let again = |waits, other_route_first| NextStep::Again {
             waits,
             other_route_first,
         };
         match consequence {
-            Consequence::Done => Next::Done,
-            Consequence::Dead(reason) => Next::Dead(reason),
+            Consequence::Done => NextStep::Done,
+            Consequence::Dead(reason) => NextStep::Dead(reason),
             Consequence::WithNewCredentials => again(NextWait::Here(None), false),
             Consequence::Away(until) => again(NextWait::Here(until), true),
             // Behind the other messages once the freeze has ended: the whole route waits.

@@ -30,14 +30,14 @@ const LOOKAHEAD: u32 = 32;
 const LONGEST: Duration = Duration::from_secs(8 * 86_400);
 
 /// Part of a week, in seconds since Monday 00:00 of the local clock; half open, never empty.
-type Span = (u32, u32);
+type WeekRange = (u32, u32);
 
 /// When a route may send.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OpeningHours {
     zone: Zone,
     /// By their start; they neither touch nor overlap, and there is one at least.
-    open: Vec<Span>,
+    open: Vec<WeekRange>,
 }
 
 /// Open or closed, and for how long it stays so.
@@ -152,7 +152,7 @@ impl OpeningHours {
 
     /// How long until the spans open or close, on a clock that runs evenly.
     fn to_edge(&self, reading: u32, open: bool) -> u32 {
-        let edge = |span: &Span| if open { span.1 } else { span.0 };
+        let edge = |span: &WeekRange| if open { span.1 } else { span.0 };
         let first = self.open.first().map_or(0, edge);
         let next = self.open.iter().map(edge).find(|edge| *edge > reading);
         match next {
@@ -167,7 +167,7 @@ impl OpeningHours {
 }
 
 /// The spans of the week in which the ranges are open: sorted, merged where they touch.
-fn week(ranges: &[HourRange], days: Days) -> Vec<Span> {
+fn week(ranges: &[HourRange], days: Days) -> Vec<WeekRange> {
     let mut spans = Vec::new();
     for range in ranges {
         let starts = (0..7_u32).zip(days.0).filter(|(_, on)| *on);
@@ -183,9 +183,9 @@ fn week(ranges: &[HourRange], days: Days) -> Vec<Span> {
     merge(spans)
 }
 
-fn merge(mut spans: Vec<Span>) -> Vec<Span> {
+fn merge(mut spans: Vec<WeekRange>) -> Vec<WeekRange> {
     spans.sort_unstable();
-    let mut merged: Vec<Span> = Vec::with_capacity(spans.len());
+    let mut merged: Vec<WeekRange> = Vec::with_capacity(spans.len());
     for (start, end) in spans {
         match merged.last_mut() {
             Some(last) if start <= last.1 => last.1 = last.1.max(end),

@@ -11,7 +11,7 @@ mod texts;
 
 use std::time::Duration;
 
-use self::entries::{Entries, Entry};
+use self::entries::{Entries, ListEntry};
 pub use self::entries::{ListError, Listed, Lists, Texts};
 use self::texts::TextList;
 
@@ -121,7 +121,7 @@ pub enum Silence {
 
 /// The result of the template `outcome`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Found {
+pub enum TemplateOutcome {
     /// There is no template, or it makes nothing of this answer.
     #[default]
     Nothing,
@@ -158,7 +158,7 @@ pub struct Remaining {
 
 /// The meaning of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Judged {
+pub struct AnswerMeaning {
     /// What the answer means, with a wait of `max_throttle_wait` at most.
     pub outcome: Outcome,
     /// The wait that the answer asked for, where it is longer than `max_throttle_wait` and was cut to that.
@@ -186,8 +186,9 @@ impl<E: Listed> Judge<E> {
         max_throttle_wait: Duration,
     ) -> Result<Self, ListError> {
         let entries = Entries::parse(&lists)?;
-        let accepts =
-            |silence: &Silence| entries.find(Entry::Silence(*silence)) == Some(Meaning::Accepted);
+        let accepts = |silence: &Silence| {
+            entries.find(ListEntry::Silence(*silence)) == Some(Meaning::Accepted)
+        };
         if E::NEVER_ACCEPTED.iter().any(accepts) {
             return Err(ListError::AcceptedUnsent);
         }
@@ -202,13 +203,13 @@ impl<E: Listed> Judge<E> {
     /// What the lists say of a status.
     #[must_use]
     pub fn listed(&self, status: E) -> Option<Meaning> {
-        self.entries.find(Entry::Status(status))
+        self.entries.find(ListEntry::Status(status))
     }
 
     /// What the lists say of the lack of an answer.
     #[must_use]
     pub fn listed_silence(&self, silence: Silence) -> Option<Meaning> {
-        self.entries.find(Entry::Silence(silence))
+        self.entries.find(ListEntry::Silence(silence))
     }
 
     /// What the texts say of the body of an answer.
@@ -233,7 +234,7 @@ impl<E: Listed> Judge<E> {
 
     /// What follows from the meaning of an answer and its waits, which count up to `max_throttle_wait`.
     #[must_use]
-    pub fn judged(&self, meaning: Meaning, waits: AskedWait) -> Judged {
+    pub fn judged(&self, meaning: Meaning, waits: AskedWait) -> AnswerMeaning {
         let waited = match meaning {
             Meaning::Accepted | Meaning::Permanent => None,
             Meaning::Transient => waits.asked,
@@ -250,7 +251,7 @@ impl<E: Listed> Judge<E> {
             Meaning::Held => Outcome::Held { wait },
             Meaning::Throttled => Outcome::Throttled { wait },
         };
-        Judged {
+        AnswerMeaning {
             outcome,
             cut_from: waited.filter(|wait| *wait > most),
         }

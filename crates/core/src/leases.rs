@@ -78,7 +78,7 @@ pub enum WaitReason {
 
 /// An ask that is under way.
 #[derive(Clone, Copy, Debug)]
-struct Asking {
+struct SentAsk {
     sent: Mono,
     want: u64,
     /// The policy that it was asked under. What it grants belongs to that policy, even if a newer
@@ -108,8 +108,8 @@ impl KnownGeneration {
 
 /// When the store was asked, and with what result.
 #[derive(Clone, Debug)]
-struct Asks {
-    under_way: Option<Asking>,
+struct AskHistory {
+    under_way: Option<SentAsk>,
     last: Option<Mono>,
     failures: Failures,
     /// The latest time for another ask, whatever is needed: a policy changed, or a notice does not fit the
@@ -136,7 +136,7 @@ pub struct LeaseHolder {
     paused_until: Option<StoreTime>,
     /// The end of a freeze that an answer to a call of this replica asked for, and that the store has not confirmed.
     unconfirmed: Option<Mono>,
-    asks: Asks,
+    asks: AskHistory,
     slots: HeldSlots,
     /// How far the last slot of the last grant lay ahead of its decision.
     reach: Duration,
@@ -191,7 +191,7 @@ impl LeaseHolder {
             shut_until: None,
             paused_until: None,
             unconfirmed: None,
-            asks: Asks {
+            asks: AskHistory {
                 under_way: None,
                 last: None,
                 failures: Failures::new(BACKOFF),

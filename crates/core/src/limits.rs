@@ -34,7 +34,7 @@ use crate::rate::Cost;
 use crate::time::{StoreTime, micros};
 
 pub use owed::{Owed, add_debt, forgive, most_plausible};
-pub use rule::{Left, Line, Rule, State, Taken};
+pub use rule::{Left, LimitState, Line, Rule, TakenUnits};
 
 #[cfg(test)]
 mod tests;
@@ -131,24 +131,34 @@ pub struct Room {
 /// One kind of limit. `now` and all times are in microseconds; a state that lies ahead of `now`
 /// shows that the clock went back, and counts as if it was taken now.
 pub(super) trait Kind {
-    type Taken;
+    type TakenUnits;
 
     /// The largest cost that can ever fit.
     fn max_cost(&self) -> u64;
     /// The state as it counts at `now`, and whether it lay ahead of now.
-    fn settled(&self, taken: &Self::Taken, now: u64) -> (Self::Taken, bool);
+    fn settled(&self, taken: &Self::TakenUnits, now: u64) -> (Self::TakenUnits, bool);
     /// Whether `cost`, which is at most [`Kind::max_cost`], fits.
-    fn fit(&self, taken: Option<&Self::Taken>, now: u64, cost: u64) -> Fit;
+    fn fit(&self, taken: Option<&Self::TakenUnits>, now: u64, cost: u64) -> Fit;
     /// The state once `cost` was taken at `now`.
-    fn take(&self, taken: Option<&Self::Taken>, now: u64, cost: u64, ticket: Ticket)
-    -> Self::Taken;
+    fn take(
+        &self,
+        taken: Option<&Self::TakenUnits>,
+        now: u64,
+        cost: u64,
+        ticket: Ticket,
+    ) -> Self::TakenUnits;
     /// The state without units that are given back; `None` if they count no more, or if the kind cannot
     /// distinguish them from others without risk. Calls end by their tickets instead.
-    fn refund(&self, _taken: &Self::Taken, _unused: &Unused, _now: u64) -> Option<Self::Taken> {
+    fn refund(
+        &self,
+        _taken: &Self::TakenUnits,
+        _unused: &Unused,
+        _now: u64,
+    ) -> Option<Self::TakenUnits> {
         None
     }
     /// What is left.
-    fn room(&self, taken: Option<&Self::Taken>, now: u64) -> Room;
+    fn room(&self, taken: Option<&Self::TakenUnits>, now: u64) -> Room;
     /// How far apart costs of this size are at the rate of the limit; zero if it has none.
     fn spacing(&self, _cost: u64, _now: u64) -> u64 {
         0
@@ -158,11 +168,11 @@ pub(super) trait Kind {
         since + self.span()
     }
     /// From when on the state says no more than its absence.
-    fn dies_at(&self, taken: &Self::Taken) -> u64;
+    fn dies_at(&self, taken: &Self::TakenUnits) -> u64;
     /// How long it takes until all of the limit is back.
     fn span(&self) -> u64;
     /// From when on nothing that was taken counts.
-    fn back_at(&self, taken: &Self::Taken) -> u64 {
+    fn back_at(&self, taken: &Self::TakenUnits) -> u64 {
         self.dies_at(taken)
     }
 }

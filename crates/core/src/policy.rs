@@ -126,14 +126,14 @@ pub struct Declaration {
 
 /// The files of the replicas that are present, the one that declares itself among them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Files {
+pub struct FileCounts {
     /// Replicas that are present; at least 1, because the one that declares itself is.
     pub replicas: u64,
     /// So many of them have the same policy in their files as the one that declares itself.
     pub same: u64,
 }
 
-impl Files {
+impl FileCounts {
     /// Of a replica that has a store for itself.
     pub const ALONE: Self = Self {
         replicas: 1,
@@ -163,7 +163,7 @@ impl LimitPolicy {
 pub fn declare(
     stored: &mut Option<LimitPolicy>,
     declaration: &Declaration,
-    files: Files,
+    files: FileCounts,
     now: StoreTime,
 ) -> LimitPolicy {
     let file = |before: &LimitPolicy, text: &str| LimitPolicy {

@@ -78,7 +78,7 @@ pub struct Ruling {
 
 /// Messages that were refused in a row.
 #[derive(Clone, Debug, Default)]
-struct Run {
+struct RefusalRun {
     /// The messages, or their keys, that were refused since it was judged last; at most [`MOST`].
     refused: BTreeSet<Vec<u64>>,
     /// The run was judged to be about what its messages share.
@@ -88,7 +88,7 @@ struct Run {
     last: Mono,
 }
 
-impl Run {
+impl RefusalRun {
     /// One more message was refused; `subject` is what the refusal says something about. Returns whether the run is
     /// about what its messages share.
     fn grows(&mut self, subject: Option<Vec<u64>>, needed: usize, now: Mono) -> bool {
@@ -120,10 +120,10 @@ impl Run {
 /// The refusals of one pacer.
 #[derive(Clone, Debug, Default)]
 pub struct Refusals {
-    all: Run,
+    all: RefusalRun,
     /// Refusals in the run of all, of whichever message.
     in_a_row: u32,
-    keys: BTreeMap<KeyId, Run>,
+    keys: BTreeMap<KeyId, RefusalRun>,
     /// The last [`RECENT`] answers: a bit is set for a refusal.
     recent: u128,
     /// When a call was accepted last.
@@ -226,7 +226,7 @@ impl Refusals {
         MOST
     }
 
-    fn run(&mut self, key: KeyId) -> &mut Run {
+    fn run(&mut self, key: KeyId) -> &mut RefusalRun {
         if self.keys.len() >= KEYS && !self.keys.contains_key(&key) {
             let oldest = self.keys.iter().min_by_key(|(_, run)| run.last);
             if let Some(oldest) = oldest.map(|(key, _)| *key) {

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-pub use clock_map::{ClockMap, ClockStep, Direction, Reading};
+pub use clock_map::{ClockMap, ClockReading, ClockStep, Direction};
 
 /// A point on the clock of the shared store, in microseconds since the Unix epoch.
 ///

@@ -9,7 +9,7 @@ use rand::RngExt as _;
 use tracing::warn;
 
 use sluiced_core::after_call::{
-    AfterCall, CallEnd, Cause, ClaimsEnd, KeyChanges, Next, NextWait, OnceRule, decide,
+    AfterCall, CallEnd, Cause, ClaimsEnd, KeyChanges, NextStep, NextWait, OnceRule, decide,
 };
 use sluiced_core::judge::{DeadReason, Outcome};
 use sluiced_core::leases::Slot;
@@ -81,9 +81,9 @@ impl AnsweredCall {
             ClaimsEnd::Released => drop(claims),
         }
         match follows.next {
-            Next::Done => job.settle_with(Verdict::Done, judgement.answer.as_ref()),
-            Next::Dead(reason) => settle_dead(job, reason, judgement, pacer),
-            Next::Again {
+            NextStep::Done => job.settle_with(Verdict::Done, judgement.answer.as_ref()),
+            NextStep::Dead(reason) => settle_dead(job, reason, judgement, pacer),
+            NextStep::Again {
                 waits,
                 other_route_first,
             } => {

@@ -11,7 +11,7 @@ use tracing::warn;
 
 use sluiced_core::after_call::Throttles;
 use sluiced_core::after_call::figures::{
-    Quota, QuotaOf, QuotaSaid, QuotaThen, Used, UsedSaid, WrongEstimate, under_way,
+    QuotaOf, QuotaOutcome, QuotaSaid, QuotaThen, Used, UsedSaid, WrongEstimate, under_way,
 };
 use sluiced_core::judge::{Outcome, Remaining};
 use sluiced_core::time::Now;
@@ -163,12 +163,12 @@ impl<'a> Figures<'a> {
     }
 
     /// Tightens the limits by what is left of the quotas.
-    pub(super) fn tighten(&self, quotas: &[Quota]) {
+    pub(super) fn tighten(&self, quotas: &[QuotaOutcome]) {
         for (said, quota) in self.quotas.iter().zip(quotas) {
             match *quota {
-                Quota::Unsaid => {}
-                Quota::Unreadable => self.quota_unreadable(said.limit),
-                Quota::Said {
+                QuotaOutcome::Unsaid => {}
+                QuotaOutcome::Unreadable => self.quota_unreadable(said.limit),
+                QuotaOutcome::Said {
                     least,
                     is_implausible,
                     then,

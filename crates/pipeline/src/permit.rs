@@ -25,7 +25,7 @@ pub(crate) mod tickets;
 
 use sluiced_core::limits::Ticket;
 use sluiced_core::scheduler::KeyId;
-use sluiced_ports::limits::{Charge, GrantedAt, GrantedCharge, UnderWay, key_id};
+use sluiced_ports::limits::{Charge, ChargeUnderWay, GrantedAt, GrantedCharge, key_id};
 
 use claims::Claims;
 use refunder::Refunder;
@@ -34,7 +34,7 @@ use refunder::Refunder;
 pub(super) struct Permit {
     granted: Vec<GrantedCharge>,
     /// Counts its units as under way where that matters, until it is over.
-    under_way: Vec<UnderWay>,
+    under_way: Vec<ChargeUnderWay>,
     /// `None`: it took nothing.
     refunder: Option<Refunder>,
     /// The call has begun, and has not come back.
@@ -66,7 +66,7 @@ impl Permit {
         refunder.began(&granted);
         Self {
             granted,
-            under_way: charges.iter().filter_map(UnderWay::begin).collect(),
+            under_way: charges.iter().filter_map(ChargeUnderWay::begin).collect(),
             refunder: Some(refunder.clone()),
             is_called: false,
         }

@@ -38,7 +38,7 @@ use sluiced_core::pacing::Pacing;
 use sluiced_core::rate::Span;
 use sluiced_core::scheduler::{Questions, Scheduler};
 use sluiced_ports::clock::Clock;
-use sluiced_ports::limits::{GrantedCharge, LimitStore, Policy};
+use sluiced_ports::limits::{GrantedCharge, LimitStore, RuleInForce};
 use sluiced_ports::queue::Leftover;
 use sluiced_ports::store::PacedRow;
 use sluiced_telemetry::health::Health;
@@ -202,7 +202,7 @@ impl Pipeline {
             if let Some(per_second) = policy.facts.per_second {
                 meters::rate_of_keys(&limit.name, per_second);
             }
-            limit.adopt(Policy {
+            limit.adopt(RuleInForce {
                 rule,
                 version: policy.stored.version,
             });

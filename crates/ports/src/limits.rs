@@ -21,7 +21,7 @@ use super::lock;
 use super::store::{Notice, StoreFuture};
 use sluiced_core::limits::admission::{self, Decision};
 use sluiced_core::limits::generation::{ClosedReason, LostWait};
-use sluiced_core::limits::{Fit, Room, Rule, State, Ticket};
+use sluiced_core::limits::{Fit, LimitState, Room, Rule, Ticket};
 use sluiced_core::policy::PolicyVersion;
 use sluiced_core::time::StoreTime;
 
@@ -39,14 +39,14 @@ pub struct KeyedLimit {
     pub lost_wait: LostWait,
     /// Notified when the current policy is another one than this replica knows.
     pub outdated: Arc<Notify>,
-    policy: RwLock<Arc<Policy>>,
+    policy: RwLock<Arc<RuleInForce>>,
     /// Units under way in this process, by key. `None`: nothing needs them.
     under_way: Option<Mutex<HashMap<LimitKey, u64>>>,
 }
 
 /// The current policy of a limit.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Policy {
+pub struct RuleInForce {
     /// The kind of the limit with its numbers.
     pub rule: Rule,
     /// Names it in the store; [`PolicyVersion::NONE`] until the store has answered.
@@ -67,7 +67,7 @@ impl KeyedLimit {
             name: Arc::from(name),
             lost_wait,
             outdated: Arc::default(),
-            policy: RwLock::new(Arc::new(Policy { rule, version })),
+            policy: RwLock::new(Arc::new(RuleInForce { rule, version })),
             under_way: None,
         }
     }
@@ -90,13 +90,13 @@ impl KeyedLimit {
 
     /// The current policy, as far as this replica knows.
     #[must_use]
-    pub fn policy(&self) -> Arc<Policy> {
+    pub fn policy(&self) -> Arc<RuleInForce> {
         // It is replaced as a whole: after a panic it is either old or new.
         Arc::clone(&self.policy.read().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// The policy was replaced.
-    pub fn adopt(&self, policy: Policy) {
+    pub fn adopt(&self, policy: RuleInForce) {
         *self.policy.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(policy);
     }
 
@@ -121,9 +121,9 @@ pub type Candidate = admission::Candidate<Arc<KeyedLimit>, LimitKey>;
 
 /// Counts a charge as under way until it is dropped.
 #[derive(Debug)]
-pub struct UnderWay(Charge);
+pub struct ChargeUnderWay(Charge);
 
-impl UnderWay {
+impl ChargeUnderWay {
     /// `None`: its limit does not count units under way.
     #[must_use]
     pub fn begin(charge: &Charge) -> Option<Self> {
@@ -133,7 +133,7 @@ impl UnderWay {
     }
 }
 
-impl Drop for UnderWay {
+impl Drop for ChargeUnderWay {
     fn drop(&mut self) {
         let Self(charge) = self;
         let Some(counted) = &charge.limit.under_way else {
@@ -174,7 +174,7 @@ pub struct Look {
     /// Nothing passes before this, whatever is left.
     pub closed: Option<(StoreTime, ClosedReason)>,
     /// What is known of it. `None`: nothing that counts was taken.
-    pub state: Option<State>,
+    pub state: Option<LimitState>,
 }
 
 /// The store of keyed limits. Each question to the store ends within its own timeout; a call with many candidates,

@@ -16,7 +16,7 @@ use super::limits::{LimitKey, LimitStore};
 use super::marks::Marks;
 use sluiced_core::breaker::{BreakerReport, BreakerRule, BreakerStatus};
 use sluiced_core::owner::{Foreign, NameClaim};
-use sluiced_core::policy::{Files, LimitPolicy, PolicyVersion, Replacement};
+use sluiced_core::policy::{FileCounts, LimitPolicy, PolicyVersion, Replacement};
 use sluiced_core::schedule::{Ask, Freeze, LeaseAnswer, Pace};
 use sluiced_core::time::StoreTime;
 
@@ -272,7 +272,7 @@ pub struct Replaced {
 
 /// A replica that takes part in a limit.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Present {
+pub struct PresentReplica {
     /// The name of the replica, unique in the fleet.
     pub replica: String,
     /// The policy in its file, as text.
@@ -287,7 +287,7 @@ pub struct Inspection {
     /// `None`: no replica has ever declared it.
     pub policy: Option<LimitPolicy>,
     /// The replicas that declared themselves within [`SHOWN`], by name. The store in memory names none.
-    pub replicas: Vec<Present>,
+    pub replicas: Vec<PresentReplica>,
     /// A downstream asked for a pause until then: of two rows the later end. `None`: no row is frozen. The store in
     /// memory never says it.
     pub frozen_until: Option<StoreTime>,
@@ -301,7 +301,7 @@ pub struct Declared {
     /// `None`: no replica has ever declared the limit.
     pub policy: Option<LimitPolicy>,
     /// How many replicas are present, this one included, and how many of them have the same file as this one.
-    pub files: Files,
+    pub files: FileCounts,
 }
 
 /// Where a limit is decided on, and where its policy is.

@@ -24,7 +24,7 @@ use super::reading::collector::Collector;
 use super::reading::conform::{conform, scalar};
 use super::reading::layers::entries;
 use super::reading::variables::read;
-use super::schema::{Key, Need, Shape};
+use super::schema::{KeySpec, Need, Shape};
 use super::text::RateText;
 use super::types::{LIMIT, Limit};
 
@@ -110,7 +110,7 @@ impl Limit {
             return Ok(self.clone());
         };
         // Keys that are not required fall back to their defaults.
-        let kept = |key: &Key| !key.live || matches!(key.need, Need::Required(_));
+        let kept = |key: &KeySpec| !key.live || matches!(key.need, Need::Required(_));
         let dropped: Vec<_> = self.keys().filter(|key| !kept(key)).collect();
         entries.retain(|name, _| dropped.iter().all(|key| key.name != name));
         let mut adapted = None;
@@ -179,7 +179,7 @@ impl Limit {
         toml::from_str(&text).expect("it was written just now")
     }
 
-    fn keys(&self) -> impl Iterator<Item = &'static Key> + use<> {
+    fn keys(&self) -> impl Iterator<Item = &'static KeySpec> + use<> {
         let kinds = match &LIMIT {
             Shape::Kinds { kinds, .. } => *kinds,
             _ => &[],
@@ -188,7 +188,7 @@ impl Limit {
         kind.into_iter().flat_map(|kind| kind.keys())
     }
 
-    fn live(&self) -> impl Iterator<Item = &'static Key> + use<> {
+    fn live(&self) -> impl Iterator<Item = &'static KeySpec> + use<> {
         self.keys().filter(|key| key.live)
     }
 }

@@ -2,7 +2,7 @@
 //! documentation.
 //!
 //! The table is the only place where a key is described. [`table!`] makes two things of one declaration:
-//! the struct that the program reads, and the list of its [`Key`]s. From the keys come the checks of
+//! the struct that the program reads, and the list of its [`KeySpec`]s. From the keys come the checks of
 //! shape, the defaults, `check --print`, the JSON schema and `config/default.toml`.
 
 use std::fmt;
@@ -36,7 +36,7 @@ pub(super) enum Shape {
     /// A value of the shape `of`, or a list of 1 to `most` such values.
     OneOrMore { most: usize, of: &'static Self },
     /// A table with these keys.
-    Section(&'static [Key]),
+    Section(&'static [KeySpec]),
     /// A table with names that the operator chooses; one of them, for the reference.
     Named {
         of: &'static Self,
@@ -72,20 +72,20 @@ pub(super) struct TableKind {
     pub(super) doc: &'static [&'static str],
     /// A name for a table of this kind, for the reference.
     pub(super) example: &'static str,
-    pub(super) own: &'static [Key],
+    pub(super) own: &'static [KeySpec],
     /// Keys that other kinds have as well.
-    pub(super) shared: &'static [Key],
+    pub(super) shared: &'static [KeySpec],
 }
 
 impl TableKind {
     /// The kind's keys, first its own ones.
-    pub(super) fn keys(&self) -> impl Iterator<Item = &'static Key> + Clone + use<> {
+    pub(super) fn keys(&self) -> impl Iterator<Item = &'static KeySpec> + Clone + use<> {
         self.own.iter().chain(self.shared)
     }
 }
 
 /// One key.
-pub(super) struct Key {
+pub(super) struct KeySpec {
     pub(super) name: &'static str,
     pub(super) shape: Shape,
     pub(super) need: Need,
@@ -142,8 +142,8 @@ macro_rules! table {
         }
 
         impl $table {
-            pub(in crate) const KEYS: &'static [$crate::schema::Key] = &[$(
-                $crate::schema::Key {
+            pub(in crate) const KEYS: &'static [$crate::schema::KeySpec] = &[$(
+                $crate::schema::KeySpec {
                     name: stringify!($name),
                     shape: $shape,
                     need: $crate::schema::Need::$need(stringify!($value)),
@@ -274,8 +274,8 @@ impl Shape {
     }
 
     /// The keys of a table of this shape, whatever its kind; none if names are chosen.
-    pub(super) fn keys(&self) -> impl Iterator<Item = &'static Key> + use<> {
-        let (keys, kinds): (&[Key], &[TableKind]) = match self {
+    pub(super) fn keys(&self) -> impl Iterator<Item = &'static KeySpec> + use<> {
+        let (keys, kinds): (&[KeySpec], &[TableKind]) = match self {
             Self::Section(keys) => (keys, &[]),
             Self::Kinds { kinds, .. } => (&[], kinds),
             Self::Part { of, .. } => match of {
@@ -306,7 +306,7 @@ impl Shape {
     }
 
     /// Visits every key below, at any depth.
-    pub(super) fn visit(&self, see: &mut impl FnMut(&Key)) {
+    pub(super) fn visit(&self, see: &mut impl FnMut(&KeySpec)) {
         if let Self::Named { of, .. } = self {
             of.visit(see);
         }

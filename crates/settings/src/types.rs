@@ -1,6 +1,6 @@
 //! The table of keys: every key of the configuration with its shape, its default and what it does.
 //!
-//! One declaration makes the struct that the program reads and the `Key`s (see `schema`) from
+//! One declaration makes the struct that the program reads and the `KeySpec`s (see `schema`) from
 //! which everything else follows: the checks of shape, the defaults, `check --print`, the JSON schema and
 //! `config/default.toml`. The comments of the fields are the text of that file.
 
@@ -33,7 +33,7 @@ use super::schema::table;
 
 pub use auth::{Auth, AwsSigv4, ClientAuth, HashFunction, Hmac, Jwt, Oauth2, SecretEncoding};
 pub use aws::{AwsCredentials, AwsVariables};
-pub use callers::{Callers, Shown, callers_route};
+pub use callers::{Callers, SourceSummary, callers_route};
 pub use http::{Breaker, FRAMING, Http, HttpVersion, Outcomes};
 pub use limit::{FixedWindow, Limit, OfKind, OnUnknown, Paced, Start};
 pub use quota::{Quota, QuotaFormat};

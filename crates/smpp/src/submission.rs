@@ -19,7 +19,7 @@ use sluiced_ports::downstream::{Facts, Undecodable};
 use sluiced_ports::message::Message;
 use sluiced_settings::types::{Smpp, SmppLong};
 use sluiced_template::Templates;
-use sluiced_template::sms::{self, Cutting, Encoding, Written};
+use sluiced_template::sms::{self, Cutting, EncodedText, Encoding};
 
 /// How messages become `submit_sm`. Compiled once.
 #[derive(Debug)]
@@ -136,7 +136,12 @@ impl SubmitTemplate {
     }
 
     /// The segments of the text, each with the fields that all have in common.
-    fn parts(&self, written: &Written<'_>, common: Sms, id: u16) -> Result<Vec<Sms>, Undecodable> {
+    fn parts(
+        &self,
+        written: &EncodedText<'_>,
+        common: Sms,
+        id: u16,
+    ) -> Result<Vec<Sms>, Undecodable> {
         let (text, encoding, parts) = (&written.text, written.encoding, written.parts());
         let all = parts.clone().count();
         if all == 1 {

@@ -10,7 +10,7 @@ use std::time::Duration;
 use super::history::{Curve, History};
 use super::{CLOSED_HOURS, LimitUse, LimitWait, Missing, PROBES_ONLY, Replica, RouteState};
 use sluiced_telemetry::health::{DOWNSTREAM, Health, MESSAGES, PROGRESS};
-use sluiced_telemetry::{ReadValue, Reading, recent};
+use sluiced_telemetry::{ReadValue, SeriesReading, recent};
 
 /// Rates are those of an interval of at least this: samples are taken at any time.
 const SHORTEST: Duration = Duration::from_secs(5);
@@ -91,7 +91,12 @@ impl Sampler {
     }
 
     /// Takes a sample. `metrics` are the values of all metrics, `now` is the Unix time.
-    pub(super) fn take(&mut self, metrics: &[Reading], health: &Health, now: Duration) -> Replica {
+    pub(super) fn take(
+        &mut self,
+        metrics: &[SeriesReading],
+        health: &Health,
+        now: Duration,
+    ) -> Replica {
         let mut replica = Replica {
             name: self.name.clone(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -153,7 +158,7 @@ struct Details<'a> {
 }
 
 /// Enters the readings of all metrics. `now` is the Unix time.
-fn enter<'a>(replica: &mut Replica, metrics: &'a [Reading], now: Duration) -> Details<'a> {
+fn enter<'a>(replica: &mut Replica, metrics: &'a [SeriesReading], now: Duration) -> Details<'a> {
     let mut details = Details::default();
     for reading in metrics {
         let of = |label| reading.label(label);
@@ -267,7 +272,7 @@ impl Reasons {
     }
 }
 
-fn enter_quota(quota: &mut ReportedQuota, reading: &Reading) {
+fn enter_quota(quota: &mut ReportedQuota, reading: &SeriesReading) {
     match reading.name() {
         "sluiced_quota_remaining" => quota.left = Some(reading.number()),
         "sluiced_quota_reset_time_seconds" => quota.reset = reading.number(),
@@ -275,7 +280,7 @@ fn enter_quota(quota: &mut ReportedQuota, reading: &Reading) {
     }
 }
 
-fn enter_route(route: &mut RouteState, reasons: &mut Reasons, reading: &Reading) {
+fn enter_route(route: &mut RouteState, reasons: &mut Reasons, reading: &SeriesReading) {
     let number = reading.number();
     let count = number.max(0.0) as u64;
     let label = |name| reading.label(name).unwrap_or_default();
@@ -313,7 +318,7 @@ fn enter_route(route: &mut RouteState, reasons: &mut Reasons, reading: &Reading)
     }
 }
 
-fn enter_limit(limits: &mut BTreeMap<String, LimitUse>, limit: &str, reading: &Reading) {
+fn enter_limit(limits: &mut BTreeMap<String, LimitUse>, limit: &str, reading: &SeriesReading) {
     // Other metrics of a limit make no entry.
     let entry = limits.entry(limit.to_owned());
     let total = reading.number().max(0.0) as u64;

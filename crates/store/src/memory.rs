@@ -14,12 +14,12 @@ use std::time::Duration;
 use futures::FutureExt;
 use tokio::sync::{broadcast, watch};
 
-use self::keyed::Name;
+use self::keyed::StateName;
 use self::status::Status;
 use sluiced_core::breaker::{self, BreakerReport, BreakerRule, BreakerStatus, StoredBreaker};
 use sluiced_core::limits::keyed_states::KeyedStates;
 use sluiced_core::owner::{self, Foreign, NameClaim, StoredNameClaim};
-use sluiced_core::policy::{Files, LimitPolicy, PolicyVersion, Replacement, lease_under};
+use sluiced_core::policy::{FileCounts, LimitPolicy, PolicyVersion, Replacement, lease_under};
 use sluiced_core::schedule::{self, Ask, Freeze, LeaseAnswer, Schedule};
 use sluiced_core::time::StoreTime;
 use sluiced_ports::clock::Clock;
@@ -42,7 +42,7 @@ pub struct MemoryStore {
     clock: Clock,
     /// By limit, then by row.
     schedules: Mutex<HashMap<Arc<str>, Rows>>,
-    states: Mutex<KeyedStates<Name>>,
+    states: Mutex<KeyedStates<StateName>>,
     policies: Mutex<HashMap<String, LimitPolicy>>,
     breakers: Mutex<HashMap<String, StoredBreaker>>,
     claims: Mutex<BTreeMap<String, StoredNameClaim>>,
@@ -201,7 +201,7 @@ impl PolicyStore for MemoryStore {
             Ok(Declared {
                 now: self.clock.store_time(),
                 policy: self.policy(limit),
-                files: Files::ALONE,
+                files: FileCounts::ALONE,
             })
         }
         .boxed()

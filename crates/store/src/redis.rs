@@ -87,7 +87,7 @@ const STORE: &str = "Redis";
 
 /// Errors of Redis, by what to do about them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Fault {
+enum ErrorClass {
     /// The connection is of no use any more: rebuild it.
     Broken,
     /// The server cannot answer now, on any connection.
@@ -100,7 +100,7 @@ enum Fault {
     Moved,
 }
 
-impl Fault {
+impl ErrorClass {
     /// Whether the connection must be replaced.
     const fn ends_connection(self) -> bool {
         matches!(self, Self::Broken | Self::LockedOut)
@@ -122,24 +122,24 @@ const PASSING: [&str; 8] = [
 ];
 
 /// Sorts an error.
-fn fault(error: &RedisError) -> Fault {
+fn fault(error: &RedisError) -> ErrorClass {
     match error.kind() {
         // This server was the primary before a failover: another connection to the same name leads to the new one.
-        ErrorKind::Server(ServerErrorKind::ReadOnly) => Fault::Broken,
-        ErrorKind::Server(ServerErrorKind::Moved) => Fault::Moved,
-        ErrorKind::Io | ErrorKind::Parse => Fault::Broken,
-        ErrorKind::AuthenticationFailed => Fault::LockedOut,
+        ErrorKind::Server(ServerErrorKind::ReadOnly) => ErrorClass::Broken,
+        ErrorKind::Server(ServerErrorKind::Moved) => ErrorClass::Moved,
+        ErrorKind::Io | ErrorKind::Parse => ErrorClass::Broken,
+        ErrorKind::AuthenticationFailed => ErrorClass::LockedOut,
         _ => match error.code() {
-            Some(code) if PASSING.contains(&code) => Fault::Busy,
+            Some(code) if PASSING.contains(&code) => ErrorClass::Busy,
             Some("ERR")
                 if error
                     .detail()
                     .is_some_and(|d| d.contains("max number of clients")) =>
             {
-                Fault::Busy
+                ErrorClass::Busy
             }
-            Some("NOAUTH" | "WRONGPASS") => Fault::LockedOut,
-            _ => Fault::Refused,
+            Some("NOAUTH" | "WRONGPASS") => ErrorClass::LockedOut,
+            _ => ErrorClass::Refused,
         },
     }
 }
@@ -148,8 +148,8 @@ fn fault(error: &RedisError) -> Fault {
 fn store_error<'a>(error: &RedisError, secrets: impl Iterator<Item = &'a str>) -> StoreError {
     let reason = hide(text(error), secrets);
     match fault(error) {
-        Fault::Broken | Fault::Busy | Fault::Moved => unreachable(&reason),
-        Fault::Refused | Fault::LockedOut => refused(&reason),
+        ErrorClass::Broken | ErrorClass::Busy | ErrorClass::Moved => unreachable(&reason),
+        ErrorClass::Refused | ErrorClass::LockedOut => refused(&reason),
     }
 }
 

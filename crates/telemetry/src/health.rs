@@ -43,10 +43,10 @@ const ENDED: u64 = u64::MAX;
 /// The process's health. Copies are the same.
 #[derive(Clone)]
 pub struct Health {
-    inner: Arc<Inner>,
+    inner: Arc<SharedHealth>,
 }
 
-struct Inner {
+struct SharedHealth {
     clock: Clock,
     state: Mutex<HealthState>,
     /// Cancelled by the first failure.
@@ -108,7 +108,7 @@ impl Health {
     #[must_use]
     pub fn new(clock: Clock) -> Self {
         Self {
-            inner: Arc::new(Inner {
+            inner: Arc::new(SharedHealth {
                 clock,
                 state: Mutex::default(),
                 failed: CancellationToken::new(),
@@ -304,7 +304,7 @@ impl Rounds {
 
 /// Notes every change of `link` until either end is gone.
 async fn follow(
-    inner: Weak<Inner>,
+    inner: Weak<SharedHealth>,
     index: usize,
     mut link: watch::Receiver<Link>,
     mut tally: Rounds,

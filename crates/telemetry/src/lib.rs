@@ -26,6 +26,6 @@ pub mod waits;
 pub use health::Health;
 pub use log_limit::{LogLimit, Suppressed};
 pub use metric::{Counter, Counters, Gauge, Gauges, Handle, Histogram, Metric, MetricKind};
-pub use readings::{ReadValue, Reading};
+pub use readings::{ReadValue, SeriesReading};
 pub use recent::{CHANGE, RecentLine, note_change, recent};
 pub use recorder::{Metrics, install};

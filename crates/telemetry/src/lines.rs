@@ -39,7 +39,7 @@ enum Order {
 
 /// Where lines are put. Copies are the same.
 #[derive(Clone, Debug)]
-pub(super) struct Lines {
+pub(super) struct LineQueue {
     orders: SyncSender<Order>,
     dropped: Arc<AtomicU64>,
 }
@@ -49,7 +49,7 @@ pub(super) struct Lines {
 #[must_use = "without it the last lines of the log are lost"]
 pub struct LastLines(SyncSender<Order>);
 
-impl Lines {
+impl LineQueue {
     /// Starts the thread.
     ///
     /// # Errors
@@ -114,13 +114,13 @@ fn write(orders: &Receiver<Order>, mut target: impl Write, dropped: &AtomicU64) 
 /// Makes a line of each event.
 #[derive(Clone, Debug)]
 pub(super) struct Stderr {
-    lines: Lines,
+    lines: LineQueue,
     to_journal: bool,
 }
 
 impl Stderr {
     /// Finds out whether the journal reads it.
-    pub(super) fn new(lines: Lines) -> Self {
+    pub(super) fn new(lines: LineQueue) -> Self {
         let stream = std::env::var("JOURNAL_STREAM").ok();
         let stderr = std::fs::metadata("/proc/self/fd/2").ok();
         let own_stream = stderr.map(|file| format!("{}:{}", file.dev(), file.ino()));
@@ -162,7 +162,7 @@ const fn priority(level: Level) -> &'static str {
 /// One line, which comes in one piece.
 #[derive(Debug)]
 pub(super) struct Line<'a> {
-    lines: &'a Lines,
+    lines: &'a LineQueue,
     prefix: &'static str,
 }
 
@@ -205,7 +205,7 @@ mod tests {
     fn a_blocked_target_stops_none_that_logs() {
         let (allow, may) = channel();
         let (taken, lines) = channel();
-        let (log, last) = Lines::start(Blocked { may, taken }).expect("a thread");
+        let (log, last) = LineQueue::start(Blocked { may, taken }).expect("a thread");
         for n in 0..WAITING + 10 {
             log.put(vec![u8::try_from(n % 200).expect("small")]);
         }
@@ -224,7 +224,7 @@ mod tests {
     fn the_last_lines_are_written_before_the_end() {
         let (allow, may) = channel();
         let (taken, lines) = channel();
-        let (log, last) = Lines::start(Blocked { may, taken }).expect("a thread");
+        let (log, last) = LineQueue::start(Blocked { may, taken }).expect("a thread");
         for _ in 0..3 {
             allow.send(()).expect("the thread runs");
             log.put(b"line".to_vec());
@@ -238,7 +238,7 @@ mod tests {
         assert_eq!(priority(Level::WARN), "<4>");
         assert_eq!(priority(Level::ERROR), "<3>");
         assert_eq!(priority(Level::TRACE), "<7>");
-        let (lines, _last) = Lines::start(io::sink()).expect("a thread");
+        let (lines, _last) = LineQueue::start(io::sink()).expect("a thread");
         for (to_journal, prefix) in [(true, "<4>"), (false, "")] {
             let stderr = Stderr {
                 lines: lines.clone(),

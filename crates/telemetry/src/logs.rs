@@ -13,7 +13,7 @@ use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::registry;
 use tracing_subscriber::util::SubscriberInitExt;
 
-use super::lines::{LastLines, Lines, Stderr};
+use super::lines::{LastLines, LineQueue, Stderr};
 use super::recent::Recent;
 
 /// The AMQP client logs errors that it also returns: a queue that does not exist yet, at each
@@ -67,7 +67,7 @@ pub fn filter(level: &str) -> Result<Targets, LogError> {
 pub fn init(level: &str, format: Format) -> Result<LastLines, LogError> {
     let filter = filter(level)?;
     let terminal = stderr().is_terminal();
-    let started = Lines::start(stderr());
+    let started = LineQueue::start(stderr());
     let (lines, last) = started.map_err(|error| LogError::Thread(error.to_string()))?;
     let layer = tracing_subscriber::fmt::layer().with_writer(Stderr::new(lines));
     let logger = registry().with(Recent).with(filter).with(ceilings(level));

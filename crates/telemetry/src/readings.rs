@@ -18,7 +18,7 @@ use sluiced_ports::lock;
 
 /// A series of a metric, as it is now.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Reading {
+pub struct SeriesReading {
     key: Key,
     pub value: ReadValue,
 }
@@ -32,7 +32,7 @@ pub enum ReadValue {
     Samples { count: u64, sum: f64 },
 }
 
-impl Reading {
+impl SeriesReading {
     /// A series with these labels.
     #[must_use]
     pub fn new(name: &'static str, labels: &[(&'static str, &str)], value: ReadValue) -> Self {
@@ -70,10 +70,10 @@ impl Reading {
 
 /// The values of all series. Copies are the same.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Values(Arc<Mutex<BTreeMap<Key, Kept>>>);
+pub(super) struct Values(Arc<Mutex<BTreeMap<Key, SeriesValue>>>);
 
 #[derive(Clone, Debug)]
-enum Kept {
+enum SeriesValue {
     Counter(Arc<AtomicU64>),
     /// The bits of a number.
     Gauge(Arc<AtomicU64>),
@@ -89,9 +89,9 @@ struct Samples {
 
 impl Values {
     /// All series that were made so far.
-    pub(super) fn read(&self) -> Vec<Reading> {
+    pub(super) fn read(&self) -> Vec<SeriesReading> {
         let values = lock(&self.0);
-        let read = values.iter().map(|(key, kept)| Reading {
+        let read = values.iter().map(|(key, kept)| SeriesReading {
             key: key.clone(),
             value: kept.read(),
         });
@@ -99,13 +99,13 @@ impl Values {
     }
 
     /// The value of a series, which is made if there is none.
-    fn of(&self, key: &Key, make: impl FnOnce() -> Kept) -> Kept {
+    fn of(&self, key: &Key, make: impl FnOnce() -> SeriesValue) -> SeriesValue {
         let mut values = lock(&self.0);
         values.entry(key.clone()).or_insert_with(make).clone()
     }
 }
 
-impl Kept {
+impl SeriesValue {
     fn read(&self) -> ReadValue {
         match self {
             Self::Counter(total) => ReadValue::Number(total.load(Ordering::Relaxed) as f64),
@@ -150,29 +150,29 @@ impl Recorder for ReadableRecorder {
 
     fn register_counter(&self, key: &Key, metadata: &Metadata<'_>) -> Counter {
         let shown = self.prometheus.register_counter(key, metadata);
-        match self.values.of(key, || Kept::Counter(Arc::default())) {
-            Kept::Counter(total) => Counter::from_arc(Arc::new(Both { shown, own: total })),
+        match self.values.of(key, || SeriesValue::Counter(Arc::default())) {
+            SeriesValue::Counter(total) => Counter::from_arc(Arc::new(Both { shown, own: total })),
             // Another kind has the name: it is only shown.
-            Kept::Gauge(_) | Kept::Samples(_) => shown,
+            SeriesValue::Gauge(_) | SeriesValue::Samples(_) => shown,
         }
     }
 
     fn register_gauge(&self, key: &Key, metadata: &Metadata<'_>) -> Gauge {
         let shown = self.prometheus.register_gauge(key, metadata);
-        match self.values.of(key, || Kept::Gauge(Arc::default())) {
-            Kept::Gauge(bits) => Gauge::from_arc(Arc::new(Both { shown, own: bits })),
-            Kept::Counter(_) | Kept::Samples(_) => shown,
+        match self.values.of(key, || SeriesValue::Gauge(Arc::default())) {
+            SeriesValue::Gauge(bits) => Gauge::from_arc(Arc::new(Both { shown, own: bits })),
+            SeriesValue::Counter(_) | SeriesValue::Samples(_) => shown,
         }
     }
 
     fn register_histogram(&self, key: &Key, metadata: &Metadata<'_>) -> Histogram {
         let shown = self.prometheus.register_histogram(key, metadata);
-        match self.values.of(key, || Kept::Samples(Arc::default())) {
-            Kept::Samples(samples) => Histogram::from_arc(Arc::new(Both {
+        match self.values.of(key, || SeriesValue::Samples(Arc::default())) {
+            SeriesValue::Samples(samples) => Histogram::from_arc(Arc::new(Both {
                 shown,
                 own: samples,
             })),
-            Kept::Counter(_) | Kept::Gauge(_) => shown,
+            SeriesValue::Counter(_) | SeriesValue::Gauge(_) => shown,
         }
     }
 }

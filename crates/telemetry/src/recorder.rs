@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::meters::{self, BUILD_INFO, LOG_LINES_DROPPED, READY, START_TIME};
 use super::metric::{Metric, MetricKind};
-use super::readings::{ReadableRecorder, Reading, Values};
+use super::readings::{ReadableRecorder, SeriesReading, Values};
 
 /// Samples of histograms accumulate until the next scrape or the next upkeep.
 const UPKEEP_EVERY: Duration = Duration::from_secs(5);
@@ -39,7 +39,7 @@ impl Metrics {
 
     /// The values of all metrics of this program.
     #[must_use]
-    pub fn read(&self) -> Vec<Reading> {
+    pub fn read(&self) -> Vec<SeriesReading> {
         self.values.read()
     }
 

@@ -15,7 +15,7 @@ mod sections;
 
 use std::borrow::Cow;
 
-pub use self::compressed::{End, gunzip, inflate, unbrotli};
+pub use self::compressed::{DecodeEnd, gunzip, inflate, unbrotli};
 use self::compressed::{is_gzip, is_zip, is_zlib, unzip};
 use super::json::MARK;
 use sluiced_ports::downstream::Undecodable;
@@ -143,14 +143,14 @@ fn expanded<'a>(
             None => return Ok(body),
         };
         body = match undone {
-            (_, (whole, End::Whole)) => Cow::Owned(whole),
-            (name, (_, End::Bound)) => {
+            (_, (whole, DecodeEnd::Whole)) => Cow::Owned(whole),
+            (name, (_, DecodeEnd::Bound)) => {
                 return Err(format!(
                     "its {name} makes more than the {most} bytes of max_body"
                 ));
             }
-            (_, (_, End::Broken)) if is_json(&body) => continue,
-            (name, (_, End::Broken)) => return Err(format!("its {name} is cut or damaged")),
+            (_, (_, DecodeEnd::Broken)) if is_json(&body) => continue,
+            (name, (_, DecodeEnd::Broken)) => return Err(format!("its {name} is cut or damaged")),
         };
     }
     match is_gzip(&body) || is_zlib(&body) || is_zip(&body) || !names.is_empty() {

@@ -55,7 +55,7 @@ pub use self::limit_inputs::{
 };
 use self::secret::SECRET;
 pub use self::secret::{SecretValues, secrets_in};
-pub use self::sent::Sent;
+pub use self::sent::SentRequest;
 use self::sent::{REQUEST_NAMES, SIGNATURE_NAMES};
 pub use self::templates::{Template, Templates, check};
 

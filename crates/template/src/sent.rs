@@ -24,7 +24,7 @@ pub(super) const SIGNATURE_NAMES: [&str; 2] = ["signature_hex", "signature_base6
 
 /// A request that is signed.
 #[derive(Clone, Copy)]
-pub struct Sent<'a> {
+pub struct SentRequest<'a> {
     /// Seconds since 1970.
     pub timestamp: u64,
     /// The method of HTTP, such as `POST`.
@@ -35,17 +35,17 @@ pub struct Sent<'a> {
     pub body: Option<&'a str>,
 }
 
-impl fmt::Debug for Sent<'_> {
+impl fmt::Debug for SentRequest<'_> {
     /// Shows nothing of a message.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Sent(..)")
+        f.write_str("SentRequest(..)")
     }
 }
 
 impl Context {
     /// Adds the request that is about to be sent.
     #[must_use]
-    pub fn with_request(&self, sent: Sent<'_>) -> Self {
+    pub fn with_request(&self, sent: SentRequest<'_>) -> Self {
         let body = sent.body.map_or(Value::UNDEFINED, Value::from);
         self.with([
             ("timestamp", Value::from(sent.timestamp)),

@@ -98,7 +98,7 @@ pub struct Cutting {
 
 /// A text as it is sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Written<'a> {
+pub struct EncodedText<'a> {
     /// All of the text, with plain signs where they were put. A character that `encoding` lacks is still in it.
     pub text: Cow<'a, str>,
     /// The alphabet of all its parts.
@@ -109,7 +109,7 @@ pub struct Written<'a> {
 impl Cutting {
     /// How this text is written. Where it becomes UCS-2 all the same, it keeps its signs.
     #[must_use]
-    pub fn write(self, text: &str) -> Written<'_> {
+    pub fn write(self, text: &str) -> EncodedText<'_> {
         let alphabet = self.encoding.unwrap_or(Encoding::Gsm7);
         let plain = match self.transliterate {
             true => plain::written(text, |character| has(character, alphabet)),
@@ -120,7 +120,7 @@ impl Cutting {
             None if !fits => (Cow::Borrowed(text), Encoding::Ucs2),
             _ => (plain, alphabet),
         };
-        Written {
+        EncodedText {
             text,
             encoding,
             reference: self.reference,
@@ -136,7 +136,7 @@ impl Cutting {
     }
 }
 
-impl Written<'_> {
+impl EncodedText<'_> {
     /// The text's segments, one or more, in their order. An empty text is one segment.
     pub fn parts(&self) -> impl Iterator<Item = &str> + Clone {
         parts(&self.text, self.encoding, self.reference)

@@ -12,7 +12,7 @@ use super::show::short_policy;
 use super::{NameArgs, Refusal, operator, unused_limit, write_change};
 use crate::wire::kind;
 use sluiced_core::policy::{PolicyUpdate, as_written};
-use sluiced_ports::store::Present;
+use sluiced_ports::store::PresentReplica;
 
 pub(super) async fn run(args: &NameArgs, out: &mut (impl Write + Send)) -> Result<(), Refusal> {
     let (name, opened) = (&args.name, args.location.open().await?);
@@ -63,7 +63,11 @@ pub(super) async fn run(args: &NameArgs, out: &mut (impl Write + Send)) -> Resul
     Ok(())
 }
 
-fn warn_of_other_files(replicas: &[Present], file: &str, out: &mut impl Write) -> io::Result<()> {
+fn warn_of_other_files(
+    replicas: &[PresentReplica],
+    file: &str,
+    out: &mut impl Write,
+) -> io::Result<()> {
     let differ = replicas.iter();
     let others = differ.filter(|replica| as_written(&replica.file) != as_written(file));
     match others.count() {

@@ -15,7 +15,7 @@ use super::compare::{differences, lower_headers};
 use crate::cli::trial::rendered::as_comparable_json;
 use crate::cli::trial::{MADE_ID, choose_route};
 use crate::wire::{Forecast, TestAnswer, Trial};
-use sluiced_core::after_call::Next;
+use sluiced_core::after_call::NextStep;
 use sluiced_core::judge::{DeadReason, Outcome};
 use sluiced_core::rate::Span;
 use sluiced_ports::limits::LimitInputs;
@@ -292,7 +292,7 @@ impl Failures {
 }
 
 /// What is expected to follow, and what does. The reason is shown where that is not as expected.
-fn then_in_words(expected: Option<Then>, next: Next) -> (Option<String>, String) {
+fn then_in_words(expected: Option<Then>, next: NextStep) -> (Option<String>, String) {
     let (then, reason) = then(next);
     let real = match reason {
         Some(reason) => format!("{then} ({})", reason.label()),
@@ -314,10 +314,10 @@ const fn asked_wait(outcome: Outcome) -> Option<std::time::Duration> {
     }
 }
 
-const fn then(next: Next) -> (Then, Option<DeadReason>) {
+const fn then(next: NextStep) -> (Then, Option<DeadReason>) {
     match next {
-        Next::Done => (Then::Done, None),
-        Next::Dead(reason) => (Then::Dead, Some(reason)),
-        Next::Again { .. } => (Then::Again, None),
+        NextStep::Done => (Then::Done, None),
+        NextStep::Dead(reason) => (Then::Dead, Some(reason)),
+        NextStep::Again { .. } => (Then::Again, None),
     }
 }

@@ -14,7 +14,7 @@ use sluiced_core::headroom::Headroom;
 use sluiced_core::owner::{self, FORM, NameClaim};
 use sluiced_core::policy::as_written;
 use sluiced_ports::policies::PolicyOf;
-use sluiced_ports::store::{ClaimAction, Inspection, Present};
+use sluiced_ports::store::{ClaimAction, Inspection, PresentReplica};
 use sluiced_settings::Loaded;
 use sluiced_settings::types::{Limit, QueueBackend};
 
@@ -95,7 +95,7 @@ fn not_in_force(name: &str, file: &str, found: &Inspection) -> Option<String> {
     if as_written(&policy.text) == as_written(file) {
         return None;
     }
-    let same = |replica: &&Present| as_written(&replica.file) == as_written(&policy.text);
+    let same = |replica: &&PresentReplica| as_written(&replica.file) == as_written(&policy.text);
     let (have, all) = (
         found.replicas.iter().filter(same).count(),
         found.replicas.len(),

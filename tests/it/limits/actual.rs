@@ -10,7 +10,9 @@ use sluiced_core::limits::{Fit, Lacks, Rule};
 use sluiced_core::policy::PolicyVersion;
 use sluiced_core::time::StoreTime;
 use sluiced_ports::clock::{Clock, Moment};
-use sluiced_ports::limits::{Corrected, Correction, GrantedAt, KeyedLimit, LimitStore, Policy};
+use sluiced_ports::limits::{
+    Corrected, Correction, GrantedAt, KeyedLimit, LimitStore, RuleInForce,
+};
 use sluiced_store::memory::MemoryStore;
 
 use super::rules::*;
@@ -176,12 +178,12 @@ async fn under_an_unknown_policy_nothing_is_done(store: Store) {
     let limit = limit("unknown", log("100/1h", MS));
     assert!(is_granted(&take(&store, &limit, 1).await.1));
     let policy = limit.policy();
-    limit.adopt(Policy {
+    limit.adopt(RuleInForce {
         version: PolicyVersion::new(77),
-        ..Policy::clone(&policy)
+        ..RuleInForce::clone(&policy)
     });
     assert_eq!(store.correct(&more(&limit, 5)).await.unwrap(), [0]);
-    limit.adopt(Policy::clone(&policy));
+    limit.adopt(RuleInForce::clone(&policy));
     assert_eq!(remaining(&store, &limit).await, 99);
 }
 

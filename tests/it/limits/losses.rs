@@ -347,7 +347,7 @@ async fn an_operator_opens_a_limit_that_waits() {
     };
     let policy = PolicyOf::new(&*store, Family::Keyed, "opened");
     let policy = policy.declare(&declaration).await.unwrap();
-    opened.adopt(sluiced_ports::limits::Policy {
+    opened.adopt(sluiced_ports::limits::RuleInForce {
         rule: rule(),
         version: policy.version,
     });
@@ -356,7 +356,7 @@ async fn an_operator_opens_a_limit_that_waits() {
     closed(&store, &other, "a", ClosedReason::Lost).await;
     // The next loss closes it again.
     flush(&server);
-    opened.adopt(sluiced_ports::limits::Policy {
+    opened.adopt(sluiced_ports::limits::RuleInForce {
         rule: rule(),
         version: sluiced_core::policy::PolicyVersion::NONE,
     });

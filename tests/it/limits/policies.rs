@@ -12,7 +12,7 @@ use sluiced_core::policy::{
     self, Declaration, LimitPolicy, PolicyUpdate, PolicyVersion, Replacement,
 };
 use sluiced_ports::clock::Clock;
-use sluiced_ports::limits::{Charge, GrantedCharge, KeyedLimit, Policy};
+use sluiced_ports::limits::{Charge, GrantedCharge, KeyedLimit, RuleInForce};
 use sluiced_ports::policies::PolicyOf;
 use sluiced_ports::store::{Family, Store};
 use sluiced_store::memory::MemoryStore;
@@ -96,7 +96,7 @@ async fn both(test: impl AsyncFn(Place)) {
 }
 
 fn adopt(limit: &KeyedLimit, rule: Rule, version: PolicyVersion) {
-    limit.adopt(Policy { rule, version });
+    limit.adopt(RuleInForce { rule, version });
 }
 
 fn outdated(decision: &Decision) -> bool {

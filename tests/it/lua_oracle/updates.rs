@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
-use sluiced_core::policy::{self, Declaration, Files, LimitPolicy, PolicyUpdate, PolicyVersion};
+use sluiced_core::policy::{
+    self, Declaration, FileCounts, LimitPolicy, PolicyUpdate, PolicyVersion,
+};
 use sluiced_core::schedule::{self, Ask, Schedule};
 use sluiced_core::time::StoreTime;
 use sluiced_ports::policies::PolicyOf;
@@ -191,7 +193,7 @@ impl Play<'_> {
         } else {
             self.time()
         };
-        let files = Files {
+        let files = FileCounts {
             replicas: 2 - u64::from(most),
             same: u64::from(!waits),
         };

@@ -151,7 +151,7 @@ pub enum QuotaOf {
 
 /// What follows from a quota.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Quota {
+pub enum QuotaOutcome {
     /// The answer says nothing and need not: it refuses or fails.
     Unsaid,
     /// The answer should say something, and cannot be read.
@@ -197,16 +197,16 @@ pub fn under_way(per_second: f64, call: Duration, horizon: Duration) -> u64 {
 }
 
 impl QuotaSaid<'_> {
-    pub(super) fn follows(&self, call: &CallEnd<'_>) -> Quota {
+    pub(super) fn follows(&self, call: &CallEnd<'_>) -> QuotaOutcome {
         let Some(windows) = self.left else {
             return match call.outcome {
-                Outcome::Accepted => Quota::Unreadable,
-                _ => Quota::Unsaid,
+                Outcome::Accepted => QuotaOutcome::Unreadable,
+                _ => QuotaOutcome::Unsaid,
             };
         };
         let smallest = |left: &&Remaining| (left.units, Reverse(left.reset));
         let Some(least) = windows.iter().min_by_key(smallest) else {
-            return Quota::Unsaid;
+            return QuotaOutcome::Unsaid;
         };
         let (is_implausible, then) = match self.of {
             QuotaOf::Key { cost } => self.of_key(least, cost),
@@ -216,7 +216,7 @@ impl QuotaSaid<'_> {
             }
             QuotaOf::Another => (false, QuotaThen::Nothing),
         };
-        Quota::Said {
+        QuotaOutcome::Said {
             least: *least,
             is_implausible,
             then,

@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use super::Tries;
-use super::figures::{Quota, Used};
+use super::figures::{QuotaOutcome, Used};
 use crate::breaker::BreakerReport;
 use crate::gate::DownstreamState;
 use crate::judge::DeadReason;
@@ -17,7 +17,7 @@ use crate::time::Mono;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AfterCall {
     /// What becomes of the message.
-    pub next: Next,
+    pub next: NextStep,
     /// What its calls have done to it, this one included.
     pub tries: Tries,
     /// What the store is told about the claims of the message in its `once` limits.
@@ -47,12 +47,12 @@ pub struct AfterCall {
     /// For each [`CallEnd::used`](super::CallEnd::used).
     pub used: Vec<Used>,
     /// For each [`CallEnd::quotas`](super::CallEnd::quotas).
-    pub quotas: Vec<Quota>,
+    pub quotas: Vec<QuotaOutcome>,
 }
 
 /// What becomes of a message after a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Next {
+pub enum NextStep {
     /// The downstream has it.
     Done,
     /// The message is a dead letter, for this reason.

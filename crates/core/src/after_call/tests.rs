@@ -3,7 +3,7 @@ mod lives;
 
 use std::num::NonZeroU32;
 
-use super::figures::{Quota, QuotaOf, QuotaSaid, QuotaThen, Used, UsedSaid, WrongEstimate};
+use super::figures::{QuotaOf, QuotaOutcome, QuotaSaid, QuotaThen, Used, UsedSaid, WrongEstimate};
 use super::*;
 use crate::backoff::Backoff;
 use crate::breaker::{BreakerRule, BreakerStatus};
@@ -134,26 +134,26 @@ fn refused_with_all(call: &CallEnd<'_>) -> AfterCall {
     decide(call, &mut gate, &mut refusals, |at| at)
 }
 
-fn wait_of(next: Next, from: Now) -> Option<Duration> {
+fn wait_of(next: NextStep, from: Now) -> Option<Duration> {
     match next {
-        Next::Again {
+        NextStep::Again {
             waits: NextWait::Here(at),
             ..
         } => Some(at.map_or(Duration::ZERO, |at| at.since(from.local))),
-        Next::Again {
+        NextStep::Again {
             waits: NextWait::InQueue(wait, _),
             ..
         } => Some(wait),
-        Next::Done | Next::Dead(_) => None,
+        NextStep::Done | NextStep::Dead(_) => None,
     }
 }
 
 #[test]
 fn the_last_attempt_that_fails_is_the_end() {
     let next = |attempts| alone(&failed(attempts)).next;
-    assert!(matches!(next(0), Next::Again { .. }));
-    assert!(matches!(next(1), Next::Again { .. }));
-    assert_eq!(next(2), Next::Dead(DeadReason::AttemptsExhausted));
+    assert!(matches!(next(0), NextStep::Again { .. }));
+    assert!(matches!(next(1), NextStep::Again { .. }));
+    assert_eq!(next(2), NextStep::Dead(DeadReason::AttemptsExhausted));
 }
 
 #[test]
@@ -167,7 +167,7 @@ fn a_failed_call_comes_back_no_earlier_than_its_answer_says() {
         };
         alone(&call).next
     };
-    let away = Next::Again {
+    let away = NextStep::Again {
         waits: NextWait::InQueue(wait, Cause::Failed),
         other_route_first: false,
     };
@@ -175,14 +175,14 @@ fn a_failed_call_comes_back_no_earlier_than_its_answer_says() {
     assert!(wait_of(next(None, 0), now(Duration::ZERO)) < Some(wait));
     assert_eq!(
         next(Some(wait), 2),
-        Next::Dead(DeadReason::AttemptsExhausted)
+        NextStep::Dead(DeadReason::AttemptsExhausted)
     );
 }
 
 #[test]
 fn what_fails_because_the_downstream_is_away_is_never_the_end() {
     let follows = away(&failed(u32::MAX - 1));
-    let again = Next::Again {
+    let again = NextStep::Again {
         waits: NextWait::Here(None),
         other_route_first: true,
     };
@@ -198,10 +198,10 @@ fn what_may_have_been_taken_spends_an_attempt_whatever_the_breaker_does() {
     };
     for attempts in [0, 1] {
         let follows = away(&unsure(attempts));
-        assert!(matches!(follows.next, Next::Again { .. }));
+        assert!(matches!(follows.next, NextStep::Again { .. }));
         assert_eq!(follows.tries.attempts, attempts + 1);
     }
-    let dead = Next::Dead(DeadReason::AttemptsExhausted);
+    let dead = NextStep::Dead(DeadReason::AttemptsExhausted);
     assert_eq!(away(&unsure(2)).next, dead);
 }
 
@@ -253,7 +253,7 @@ fn a_refusal_of_all_is_never_the_end_however_long_it_takes() {
         };
         assert_eq!(behind, Some(call.now.local + SECOND + call.interval));
         let follows = refused_with_all(&call);
-        assert!(matches!(follows.next, Next::Again { .. }));
+        assert!(matches!(follows.next, NextStep::Again { .. }));
     }
 }
 
@@ -268,11 +268,11 @@ fn a_message_that_is_refused_for_too_long_ends_only_while_others_pass() {
         ..answered(THROTTLED, 429)
     };
     let too_long = call(seconds(3_600));
-    let dead = Next::Dead(DeadReason::Throttled);
+    let dead = NextStep::Dead(DeadReason::Throttled);
     assert_eq!(refused_alone(&too_long).next, dead);
-    assert!(matches!(alone(&too_long).next, Next::Again { .. }));
+    assert!(matches!(alone(&too_long).next, NextStep::Again { .. }));
     let follows = refused_alone(&call(seconds(3_601)));
-    assert!(matches!(follows.next, Next::Again { .. }));
+    assert!(matches!(follows.next, NextStep::Again { .. }));
     assert_eq!(follows.tries.attempts, u32::MAX - 1);
 }
 
@@ -287,7 +287,7 @@ fn a_message_that_was_taken_in_part_waits_here_because_only_this_replica_knows_i
     };
     assert!(matches!(
         alone(&call).next,
-        Next::Again {
+        NextStep::Again {
             waits: NextWait::InQueue(..),
             ..
         }
@@ -298,7 +298,7 @@ fn a_message_that_was_taken_in_part_waits_here_because_only_this_replica_knows_i
     };
     let follows = alone(&in_part);
     let here = NextWait::Here(Some(call.now.local + seconds(59)));
-    assert!(matches!(follows.next, Next::Again { waits, .. } if waits == here));
+    assert!(matches!(follows.next, NextStep::Again { waits, .. } if waits == here));
     assert!(!follows.tries.in_parts, "it has spent an attempt");
     let refused = CallEnd {
         outcome: THROTTLED,
@@ -321,7 +321,7 @@ fn silence_that_is_listed_as_accepted_is_the_end() {
         ..call(Outcome::Accepted, Err(Silence::Timeout))
     };
     let follows = alone(&call);
-    assert_eq!(follows.next, Next::Done);
+    assert_eq!(follows.next, NextStep::Done);
     assert_eq!(follows.claims, ClaimsEnd::Accepted);
 }
 
@@ -349,9 +349,9 @@ fn silence_that_is_listed_as_a_refusal_spends_attempts() {
     };
     for outcome in [THROTTLED, Outcome::Held { wait: SECOND }] {
         let follows = alone(&silent(outcome, 0));
-        assert!(matches!(follows.next, Next::Again { .. }));
+        assert!(matches!(follows.next, NextStep::Again { .. }));
         assert_eq!(follows.tries.attempts, 1);
-        let dead = Next::Dead(DeadReason::AttemptsExhausted);
+        let dead = NextStep::Dead(DeadReason::AttemptsExhausted);
         assert_eq!(alone(&silent(outcome, 2)).next, dead);
     }
     let follows = refused_with_all(&silent(THROTTLED, 2));
@@ -365,7 +365,7 @@ fn a_wait_goes_on_until_the_route_or_another_one_may_send() {
     let mut refusals = Refusals::default();
     let follows = decide(&failed(0), &mut gate, &mut refusals, |at| at.max(opens));
     let away = NextWait::InQueue(seconds(3_600), Cause::Failed);
-    assert!(matches!(follows.next, Next::Again { waits, .. } if waits == away));
+    assert!(matches!(follows.next, NextStep::Again { waits, .. } if waits == away));
 }
 
 #[test]
@@ -381,7 +381,7 @@ fn another_route_is_tried_once_for_a_message_that_would_wait_for_long() {
         };
         matches!(
             alone(&call).next,
-            Next::Again {
+            NextStep::Again {
                 other_route_first: true,
                 ..
             }
@@ -441,7 +441,7 @@ fn a_throttled_answer_that_names_a_key_closes_it() {
             refused: vec![(5, wait)],
         };
         assert_eq!(follows.keys, refused);
-        assert!(matches!(follows.next, Next::Again { .. }));
+        assert!(matches!(follows.next, NextStep::Again { .. }));
     }
     // Until a call of it is accepted.
     let accepted = CallEnd {
@@ -490,7 +490,7 @@ fn a_call_with_replaced_credentials_does_not_count() {
         let follows = decide(&call, &mut gate, &mut Refusals::default(), |at| at);
         assert_eq!(follows.tries.attempts, 0);
         assert_eq!(follows.downstream, DownstreamState::default());
-        let again = Next::Again {
+        let again = NextStep::Again {
             waits: NextWait::Here(None),
             other_route_first: false,
         };
@@ -536,7 +536,7 @@ fn a_call_whose_answer_is_not_seen_says_nothing_of_the_account() {
         };
         unseen.rules.shows = Shows::Nothing;
         let follows = decide(&unseen, &mut gate, &mut refusals, |at| at);
-        assert_eq!(follows.next, Next::Done);
+        assert_eq!(follows.next, NextStep::Done);
         assert!(!follows.came_early);
     }
     assert!(frozen, "the account refuses everything");

@@ -86,12 +86,12 @@ pub trait Listed: Copy + PartialEq + fmt::Debug {
 
 /// What an entry names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Entry<E> {
+pub(super) enum ListEntry<E> {
     Status(E),
     Silence(Silence),
 }
 
-impl<E: Listed> Entry<E> {
+impl<E: Listed> ListEntry<E> {
     fn read(text: &str) -> Option<Self> {
         match text {
             "timeout" => Some(Self::Silence(Silence::Timeout)),
@@ -104,7 +104,7 @@ impl<E: Listed> Entry<E> {
 
 /// All entries with what they mean and the list that they come from.
 #[derive(Clone, Debug)]
-pub(super) struct Entries<E>(Vec<(Entry<E>, Meaning, &'static str)>);
+pub(super) struct Entries<E>(Vec<(ListEntry<E>, Meaning, &'static str)>);
 
 impl<E: Listed> Entries<E> {
     pub(super) fn parse(lists: &Lists<'_>) -> Result<Self, ListError> {
@@ -115,10 +115,10 @@ impl<E: Listed> Entries<E> {
             ("transient", Meaning::Transient, lists.transient),
             ("permanent", Meaning::Permanent, lists.permanent),
         ];
-        let mut entries: Vec<(Entry<E>, Meaning, &'static str)> = Vec::new();
+        let mut entries: Vec<(ListEntry<E>, Meaning, &'static str)> = Vec::new();
         for (list, meaning, texts) in lists {
             for text in texts {
-                let entry = Entry::read(text).ok_or_else(|| ListError::Unknown {
+                let entry = ListEntry::read(text).ok_or_else(|| ListError::Unknown {
                     list,
                     entry: text.clone(),
                     right: E::RIGHT,
@@ -138,7 +138,7 @@ impl<E: Listed> Entries<E> {
         Ok(Self(entries))
     }
 
-    pub(super) fn find(&self, wanted: Entry<E>) -> Option<Meaning> {
+    pub(super) fn find(&self, wanted: ListEntry<E>) -> Option<Meaning> {
         let mut entries = self.0.iter();
         let found = entries.find(|(entry, ..)| *entry == wanted);
         found.map(|(_, meaning, _)| *meaning)

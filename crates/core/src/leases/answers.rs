@@ -3,10 +3,10 @@
 
 use std::time::Duration;
 
-use super::slots::Run;
-use super::{Asking, KnownGeneration, LeaseHolder};
+use super::slots::Lease;
+use super::{KnownGeneration, LeaseHolder, SentAsk};
 use crate::schedule::{Freeze, Grant, LeaseAnswer, Pace};
-use crate::time::{ClockMap, Mono, Reading, StoreTime, smoothed};
+use crate::time::{ClockMap, ClockReading, Mono, StoreTime, smoothed};
 
 /// A notice that took longer than this, or that differs from the mapping by more, is not trusted: the store
 /// is asked.
@@ -22,7 +22,7 @@ impl LeaseHolder {
         let Some(asking) = self.asks.under_way.take() else {
             return;
         };
-        let Asking { sent, want, .. } = asking;
+        let SentAsk { sent, want, .. } = asking;
         self.asks.failures.succeeded();
         self.asks.due = None;
         self.tally.guarded += u64::from(answer.guarded);
@@ -41,7 +41,7 @@ impl LeaseHolder {
             self.tally.denied += u64::from(want > 0);
             return;
         }
-        if self.clock.learn(sent, answer.now, now, self.rough()) == Reading::Stepped {
+        if self.clock.learn(sent, answer.now, now, self.rough()) == ClockReading::Stepped {
             // The grant was made on a stepped clock, and other replicas may not have noticed the step yet.
             self.tally.burnt += answer.grant.map_or(0, |grant| u64::from(grant.count.get()));
             self.burn_unsure();
@@ -81,7 +81,7 @@ impl LeaseHolder {
         self.reach = grant.slot(&pace, count - 1).since(decided);
         self.tally.leased += count;
         let doubt = self.doubt(now);
-        self.slots.push(Run {
+        self.slots.push(Lease {
             grant,
             pace,
             first: first + doubt,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Asking, KnownGeneration, LeaseHolder};
+use super::{KnownGeneration, LeaseHolder, SentAsk};
 use crate::schedule::{Ask, ClockView};
 use crate::time::Mono;
 
@@ -88,7 +88,7 @@ impl LeaseHolder {
             clock_view,
             lead: self.asks.trip + head.ahead,
         };
-        self.asks.under_way = Some(Asking {
+        self.asks.under_way = Some(SentAsk {
             sent: now,
             want,
             pace: self.pace,

@@ -1,4 +1,4 @@
-//! The slots that a replica holds: runs of them, mapped to its own clock, in the order in which they fall due.
+//! The slots that a replica holds: leases of them, mapped to its own clock, in the order in which they fall due.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -24,7 +24,7 @@ pub struct Slot {
 
 /// A lease: slots in a row, at the distance of the pace that they were granted at.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Run {
+pub(super) struct Lease {
     pub(super) grant: Grant,
     /// The pace that it was granted at.
     pub(super) pace: Pace,
@@ -39,7 +39,7 @@ pub(super) struct Run {
     pub(super) sure: bool,
 }
 
-impl Run {
+impl Lease {
     fn slot(&self, index: u32) -> Mono {
         let slot = self.grant.slot(&self.pace, u64::from(index));
         self.first + slot.since(self.grant.first)
@@ -57,7 +57,7 @@ impl Run {
 /// All slots that are held.
 #[derive(Clone, Debug, Default)]
 pub(super) struct HeldSlots {
-    runs: VecDeque<Run>,
+    leases: VecDeque<Lease>,
     /// When it last dropped a slot that came up too late.
     last_miss: Option<Mono>,
     /// Slots that were dropped lately, in their order: too late for a call, but nothing else uses them.
@@ -65,34 +65,35 @@ pub(super) struct HeldSlots {
 }
 
 impl HeldSlots {
-    pub(super) fn push(&mut self, run: Run) {
-        self.runs.push_back(run);
+    pub(super) fn push(&mut self, lease: Lease) {
+        self.leases.push_back(lease);
     }
 
     /// How many there are that were not used.
     pub(super) fn count(&self) -> u64 {
-        self.runs.iter().map(Run::left).sum()
+        self.leases.iter().map(Lease::left).sum()
     }
 
     /// When the next one is due.
     pub(super) fn next(&self) -> Option<Mono> {
-        self.runs.front().and_then(Run::next)
+        self.leases.front().and_then(Lease::next)
     }
 
     /// When each of them is due, in order.
     pub(super) fn times(&self) -> impl Iterator<Item = Mono> + '_ {
-        let runs = self.runs.iter();
-        runs.flat_map(|run| (run.used..run.grant.count.get()).map(|index| run.slot(index)))
+        let leases = self.leases.iter();
+        leases
+            .flat_map(|lease| (lease.used..lease.grant.count.get()).map(|index| lease.slot(index)))
     }
 
     /// The pace that the next one was granted at.
     pub(super) fn pace(&self) -> Option<&Pace> {
-        self.runs.front().map(|run| &run.pace)
+        self.leases.front().map(|lease| &lease.pace)
     }
 
     /// By how much the next one may fall due later than by the store's clock, and earlier.
     pub(super) fn doubt(&self) -> Option<Duration> {
-        self.runs.front().map(|run| run.doubt)
+        self.leases.front().map(|lease| lease.doubt)
     }
 
     /// The slot that is due at `now` and may leave as late as `late`, dropping those that were missed.
@@ -128,21 +129,21 @@ impl HeldSlots {
     }
 
     fn front(&self, at: Mono, leave_by: Mono) -> Option<Slot> {
-        let run = self.runs.front()?;
+        let lease = self.leases.front()?;
         Some(Slot {
             at,
-            due: run.grant.slot(&run.pace, u64::from(run.used)),
+            due: lease.grant.slot(&lease.pace, u64::from(lease.used)),
             leave_by,
-            spread: run.pace.spread(),
+            spread: lease.pace.spread(),
         })
     }
 
     /// Takes the next one.
     pub(super) fn take(&mut self) {
-        if let Some(run) = self.runs.front_mut() {
-            run.used += 1;
-            if run.left() == 0 {
-                self.runs.pop_front();
+        if let Some(lease) = self.leases.front_mut() {
+            lease.used += 1;
+            if lease.left() == 0 {
+                self.leases.pop_front();
             }
         }
     }
@@ -160,35 +161,35 @@ impl HeldSlots {
     /// Drops those that are due before `end`. Returns how many there were.
     pub(super) fn drop_until(&mut self, end: Mono) -> u64 {
         let before = self.count();
-        for run in &mut self.runs {
-            while run.left() > 0 && run.slot(run.used) < end {
-                run.used += 1;
+        for lease in &mut self.leases {
+            while lease.left() > 0 && lease.slot(lease.used) < end {
+                lease.used += 1;
             }
         }
-        self.runs.retain(|run| run.left() > 0);
+        self.leases.retain(|lease| lease.left() > 0);
         before - self.count()
     }
 
     /// Whether the mapping is known to have held for all of them.
     pub(super) fn is_sure(&self) -> bool {
-        self.runs.back().is_none_or(|run| run.sure)
+        self.leases.back().is_none_or(|lease| lease.sure)
     }
 
     /// Marks all of them as sure: the mapping has held.
     pub(super) fn confirm(&mut self) {
-        self.runs.iter_mut().for_each(|run| run.sure = true);
+        self.leases.iter_mut().for_each(|lease| lease.sure = true);
     }
 
     /// Drops those that came with an answer too slow to show a step. Returns how many there were.
     pub(super) fn drop_unsure(&mut self) -> u64 {
         let before = self.count();
-        self.runs.retain(|run| run.sure);
+        self.leases.retain(|lease| lease.sure);
         before - self.count()
     }
 
     /// Drops all of them.
     pub(super) fn drop_leases(&mut self) {
-        self.runs.clear();
+        self.leases.clear();
     }
 }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::Unused;
 use super::generation::{ClosedReason, Generation, LostWait};
-use super::rule::{Left, Rule, State, Taken};
+use super::rule::{Left, LimitState, Rule, TakenUnits};
 use crate::policy::PolicyVersion;
 use crate::time::StoreTime;
 
@@ -83,7 +83,7 @@ impl LimitAccess {
 #[derive(Clone, Debug, Default)]
 pub struct Cell {
     /// What counts of the key. `None`: nothing does.
-    pub state: Option<State>,
+    pub state: Option<LimitState>,
     /// The store must write the state.
     pub changed: bool,
     /// A candidate did not fit, and no time is known at which it will: the others are not asked.
@@ -94,7 +94,7 @@ impl Cell {
     /// A state that was read: what counts of it at `now`. One that lies ahead of now, after the clock
     /// went back, counts as taken now; that is written, because otherwise it would always stay ahead.
     #[must_use]
-    pub fn of(rule: &Rule, state: Option<State>, now: StoreTime) -> Self {
+    pub fn of(rule: &Rule, state: Option<LimitState>, now: StoreTime) -> Self {
         let Some((taken, ahead)) = state.as_ref().and_then(|s| rule.settled(&s.taken, now)) else {
             return Self::default();
         };
@@ -103,7 +103,7 @@ impl Cell {
         let line = state
             .map(|state| state.line)
             .filter(|line| !ahead && line.spacing == rule.spacing(1, now));
-        let mut state = State {
+        let mut state = LimitState {
             taken,
             line: line.unwrap_or_default(),
             left: left.unwrap_or_default(),
@@ -118,12 +118,12 @@ impl Cell {
     }
 
     /// Sets what was taken; everything else about the key stays.
-    pub(super) fn put(&mut self, taken: Taken) {
+    pub(super) fn put(&mut self, taken: TakenUnits) {
         let before = self.state.take();
         let (line, left, owed) = before
             .map(|state| (state.line, state.left, state.owed))
             .unwrap_or_default();
-        self.state = Some(State {
+        self.state = Some(LimitState {
             taken,
             line,
             left,

@@ -35,7 +35,7 @@ pub struct CountedCall {
 
 /// The state.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Calls {
+pub struct CountedCalls {
     /// In the order of their grants. Calls that have ended may be among them until the state is written again.
     pub calls: Vec<CountedCall>,
 }
@@ -89,7 +89,11 @@ impl Concurrency {
     }
 
     /// The calls that have not ended by `now`; none ends later than a lease from now.
-    fn under_way(&self, calls: Option<&Calls>, now: u64) -> impl Iterator<Item = CountedCall> {
+    fn under_way(
+        &self,
+        calls: Option<&CountedCalls>,
+        now: u64,
+    ) -> impl Iterator<Item = CountedCall> {
         let calls = calls.map_or(&[][..], |calls| &calls.calls);
         let latest = now + self.lease;
         let alive = calls.iter().filter(move |call| call.ends > now);
@@ -101,37 +105,37 @@ impl Concurrency {
 
     /// Gives a call another lease from `now`, in microseconds; `None`: it is not under way.
     #[must_use]
-    pub fn renew(&self, calls: &Calls, ticket: Ticket, now: u64) -> Option<Calls> {
+    pub fn renew(&self, calls: &CountedCalls, ticket: Ticket, now: u64) -> Option<CountedCalls> {
         let mut calls: Vec<CountedCall> = self.under_way(Some(calls), now).collect();
         let call = calls.iter_mut().find(|call| call.ticket == ticket)?;
         call.ends = now + self.lease;
-        Some(Calls { calls })
+        Some(CountedCalls { calls })
     }
 
     /// Ends a call; `None`: it is not under way.
     #[must_use]
-    pub fn release(&self, calls: &Calls, ticket: Ticket, now: u64) -> Option<Calls> {
+    pub fn release(&self, calls: &CountedCalls, ticket: Ticket, now: u64) -> Option<CountedCalls> {
         let before: Vec<CountedCall> = self.under_way(Some(calls), now).collect();
         let others = before.iter().filter(|call| call.ticket != ticket);
         let calls: Vec<CountedCall> = others.copied().collect();
-        (calls.len() < before.len()).then_some(Calls { calls })
+        (calls.len() < before.len()).then_some(CountedCalls { calls })
     }
 }
 
 impl Kind for Concurrency {
-    type Taken = Calls;
+    type TakenUnits = CountedCalls;
 
     fn max_cost(&self) -> u64 {
         self.limit
     }
 
-    fn settled(&self, calls: &Calls, now: u64) -> (Calls, bool) {
+    fn settled(&self, calls: &CountedCalls, now: u64) -> (CountedCalls, bool) {
         let ahead = calls.calls.iter().any(|call| call.ends > now + self.lease);
         let calls = self.under_way(Some(calls), now).collect();
-        (Calls { calls }, ahead)
+        (CountedCalls { calls }, ahead)
     }
 
-    fn fit(&self, calls: Option<&Calls>, now: u64, cost: u64) -> Fit {
+    fn fit(&self, calls: Option<&CountedCalls>, now: u64, cost: u64) -> Fit {
         let total: u64 = self.under_way(calls, now).map(|call| call.units).sum();
         if total + cost <= self.limit {
             Fit::Now
@@ -140,7 +144,13 @@ impl Kind for Concurrency {
         }
     }
 
-    fn take(&self, calls: Option<&Calls>, now: u64, cost: u64, ticket: Ticket) -> Calls {
+    fn take(
+        &self,
+        calls: Option<&CountedCalls>,
+        now: u64,
+        cost: u64,
+        ticket: Ticket,
+    ) -> CountedCalls {
         let others = self.under_way(calls, now);
         let mut calls: Vec<CountedCall> = others.filter(|call| call.ticket != ticket).collect();
         calls.push(CountedCall {
@@ -148,10 +158,10 @@ impl Kind for Concurrency {
             units: cost,
             ends: now + self.lease,
         });
-        Calls { calls }
+        CountedCalls { calls }
     }
 
-    fn room(&self, calls: Option<&Calls>, now: u64) -> Room {
+    fn room(&self, calls: Option<&CountedCalls>, now: u64) -> Room {
         let total: u64 = self.under_way(calls, now).map(|call| call.units).sum();
         let last = self.under_way(calls, now).map(|call| call.ends).max();
         Room {
@@ -160,7 +170,7 @@ impl Kind for Concurrency {
         }
     }
 
-    fn dies_at(&self, calls: &Calls) -> u64 {
+    fn dies_at(&self, calls: &CountedCalls) -> u64 {
         calls.calls.iter().map(|call| call.ends).max().unwrap_or(0)
     }
 

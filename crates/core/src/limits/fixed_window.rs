@@ -36,7 +36,7 @@ const KEEP: u64 = 366 * 24 * 3600 * 1_000_000;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FixedWindow {
     limit: u64,
-    frame: Frame,
+    frame: WindowFrame,
     /// From the start of a window to the start of the next; for a calendar, the longest.
     length: u64,
     /// What is kept free at the end of a window.
@@ -48,7 +48,7 @@ pub struct FixedWindow {
 
 /// Where windows begin.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Frame {
+enum WindowFrame {
     FirstCall,
     Epoch,
     Calendar(Calendar),
@@ -83,7 +83,13 @@ impl FixedWindow {
         let headroom = headroom.into();
         let length = micros(rate.window()).saturating_add(micros(headroom.all()));
         let units = rate.units();
-        Self::new(units, Frame::FirstCall, length, rate.window(), headroom)
+        Self::new(
+            units,
+            WindowFrame::FirstCall,
+            length,
+            rate.window(),
+            headroom,
+        )
     }
 
     /// Windows that start at multiples of their length since the Unix epoch.
@@ -93,7 +99,13 @@ impl FixedWindow {
     pub fn aligned(rate: Rate, headroom: impl Into<Headroom>) -> Result<Self, RuleError> {
         let headroom = headroom.into();
         let length = micros(rate.window());
-        Self::new(rate.units(), Frame::Epoch, length, rate.window(), headroom)
+        Self::new(
+            rate.units(),
+            WindowFrame::Epoch,
+            length,
+            rate.window(),
+            headroom,
+        )
     }
 
     /// Windows of a calendar, `units` in each.
@@ -115,13 +127,13 @@ impl FixedWindow {
             CalendarUnit::Week => [hour * 24 * 6, hour * 24 * 8],
             CalendarUnit::Month => [hour * 24 * 27, hour * 24 * 32],
         };
-        let frame = Frame::Calendar(calendar);
+        let frame = WindowFrame::Calendar(calendar);
         Self::new(units, frame, micros(longest), shortest, headroom.into())
     }
 
     fn new(
         units: NonZeroU32,
-        frame: Frame,
+        frame: WindowFrame,
         length: u64,
         window: Duration,
         headroom: Headroom,
@@ -136,8 +148,8 @@ impl FixedWindow {
             limit: u64::from(units.get()),
             guard: match frame {
                 // The last headroom of `length` is after the downstream's end.
-                Frame::FirstCall => 2 * micros(all),
-                Frame::Epoch | Frame::Calendar(_) => micros(all),
+                WindowFrame::FirstCall => 2 * micros(all),
+                WindowFrame::Epoch | WindowFrame::Calendar(_) => micros(all),
             },
             frame,
             length,
@@ -150,9 +162,9 @@ impl FixedWindow {
     #[must_use]
     pub const fn numbers(&self) -> [u64; 4] {
         let frame = match self.frame {
-            Frame::FirstCall => 0,
-            Frame::Epoch => 1,
-            Frame::Calendar(_) => 2,
+            WindowFrame::FirstCall => 0,
+            WindowFrame::Epoch => 1,
+            WindowFrame::Calendar(_) => 2,
         };
         [self.limit, frame, self.length, self.guard]
     }
@@ -160,7 +172,7 @@ impl FixedWindow {
     /// The boundaries of the calendar's windows around and after `now`; none for other windows.
     #[must_use]
     pub fn bounds(&self, now: StoreTime) -> Vec<u64> {
-        let Frame::Calendar(calendar) = &self.frame else {
+        let WindowFrame::Calendar(calendar) = &self.frame else {
             return Vec::new();
         };
         let windows = calendar.windows_from(now, WINDOWS).into_iter();
@@ -179,12 +191,12 @@ impl FixedWindow {
     /// Start and end of the window of the clock that `at` lies in, if they are known.
     fn of_clock(&self, at: u64) -> Option<(u64, u64)> {
         match self.frame {
-            Frame::FirstCall => None,
-            Frame::Epoch => {
+            WindowFrame::FirstCall => None,
+            WindowFrame::Epoch => {
                 let start = at - at % self.length;
                 Some((start, start + self.length))
             }
-            Frame::Calendar(_) => {
+            WindowFrame::Calendar(_) => {
                 let after = self.bounds.iter().position(|bound| *bound > at)?;
                 Some((*self.bounds.get(after.checked_sub(1)?)?, self.bounds[after]))
             }
@@ -195,13 +207,13 @@ impl FixedWindow {
     /// call.
     pub(super) fn is_open(&self, windows: &Windows, now: u64) -> bool {
         let began = windows.used > 0 && windows.start + self.length > now;
-        self.frame != Frame::FirstCall || began
+        self.frame != WindowFrame::FirstCall || began
     }
 
     /// The window that `now` lies in, if it is known. A window of the first call that is over, or
     /// whose units were all returned, is replaced by one that starts now.
     fn window(&self, windows: Option<&Windows>, now: u64) -> Option<Window> {
-        if self.frame == Frame::FirstCall {
+        if self.frame == WindowFrame::FirstCall {
             let open = windows.filter(|s| s.used > 0 && s.start + self.length > now);
             let start = open.map_or(now, |s| s.start);
             return Some(Window {
@@ -218,7 +230,7 @@ impl FixedWindow {
 }
 
 impl Kind for FixedWindow {
-    type Taken = Windows;
+    type TakenUnits = Windows;
 
     fn max_cost(&self) -> u64 {
         self.limit
@@ -295,8 +307,8 @@ impl Kind for FixedWindow {
 
     fn dies_at(&self, windows: &Windows) -> u64 {
         match self.frame {
-            Frame::FirstCall => windows.start + self.length,
-            Frame::Epoch | Frame::Calendar(_) => {
+            WindowFrame::FirstCall => windows.start + self.length,
+            WindowFrame::Epoch | WindowFrame::Calendar(_) => {
                 let end = self.of_clock(windows.last).map(|(_, end)| end);
                 end.unwrap_or(windows.last + KEEP)
             }
@@ -310,9 +322,9 @@ impl Kind for FixedWindow {
     /// The boundaries around the last grant may no longer be known: at most the longest window later.
     fn back_at(&self, windows: &Windows) -> u64 {
         match self.frame {
-            Frame::FirstCall => windows.start + self.length,
-            Frame::Epoch => windows.last - windows.last % self.length + self.length,
-            Frame::Calendar(_) => windows.last + self.length,
+            WindowFrame::FirstCall => windows.start + self.length,
+            WindowFrame::Epoch => windows.last - windows.last % self.length + self.length,
+            WindowFrame::Calendar(_) => windows.last + self.length,
         }
     }
 }

@@ -98,7 +98,7 @@ impl Gcra {
 }
 
 impl Kind for Gcra {
-    type Taken = Debt;
+    type TakenUnits = Debt;
 
     fn max_cost(&self) -> u64 {
         self.limit

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use super::admission::{self, Candidate, Decision};
 use super::cell::{self, Cell, Limit};
-use super::rule::{Rule, State, Taken};
+use super::rule::{LimitState, Rule, TakenUnits};
 use super::{Fit, Ticket, Unused};
 use crate::time::StoreTime;
 
@@ -22,7 +22,7 @@ const SWEEP_MIN: usize = 1024;
 #[derive(Clone, Debug)]
 pub struct KeyedStates<N> {
     /// What was taken, and from when on it no longer counts.
-    known: HashMap<N, (State, StoreTime)>,
+    known: HashMap<N, (LimitState, StoreTime)>,
     /// The replicas that wait for calls of a key to end, first come, first served.
     waiting: HashMap<N, Vec<u32>>,
     /// How many states there may be before the next sweep.
@@ -73,7 +73,7 @@ impl<N: Clone + Eq + Hash> KeyedStates<N> {
 
     /// What counts of a key at `now`; `None`: nothing does.
     #[must_use]
-    pub fn state(&self, name: &N, rule: &Rule, now: StoreTime) -> Option<State> {
+    pub fn state(&self, name: &N, rule: &Rule, now: StoreTime) -> Option<LimitState> {
         self.cell(name, rule, now).state
     }
 
@@ -173,7 +173,7 @@ impl<N: Clone + Eq + Hash> KeyedStates<N> {
         name: &N,
         rule: &Rule,
         now: StoreTime,
-        change: impl FnOnce(Option<&Taken>) -> Option<(Taken, R)>,
+        change: impl FnOnce(Option<&TakenUnits>) -> Option<(TakenUnits, R)>,
     ) -> Option<R> {
         let mut cell = self.cell(name, rule, now);
         let (taken, gave) = change(cell.state.as_ref().map(|state| &state.taken))?;

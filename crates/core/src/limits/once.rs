@@ -194,7 +194,7 @@ impl Once {
 }
 
 impl Kind for Once {
-    type Taken = OnceState;
+    type TakenUnits = OnceState;
 
     fn max_cost(&self) -> u64 {
         1

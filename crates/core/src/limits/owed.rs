@@ -15,8 +15,8 @@ use std::num::NonZeroU32;
 
 use super::cell::{Cell, Limit, LimitAccess};
 use super::fixed_window::FixedWindow;
-use super::rule::{Rule, State};
-use super::{Fit, Lacks, Left, Line, MEMORY_MAX, Taken, Ticket};
+use super::rule::{LimitState, Rule};
+use super::{Fit, Lacks, Left, Line, MEMORY_MAX, TakenUnits, Ticket};
 use crate::rate::Cost;
 use crate::time::{StoreTime, micros};
 
@@ -45,7 +45,7 @@ pub struct Owed {
 impl Rule {
     /// The debt in a state that was read. A time further ahead than a span shows that the clock went back,
     /// and is cut.
-    pub(super) fn still_owed(&self, state: &State, now: StoreTime) -> Owed {
+    pub(super) fn still_owed(&self, state: &LimitState, now: StoreTime) -> Owed {
         if self.owed(Some(state), now) == 0 {
             return Owed::default();
         }
@@ -58,7 +58,7 @@ impl Rule {
 
     /// Units that are owed at `now`.
     #[must_use]
-    pub fn owed(&self, state: Option<&State>, now: StoreTime) -> u64 {
+    pub fn owed(&self, state: Option<&LimitState>, now: StoreTime) -> u64 {
         let Some(state) = state.filter(|state| state.owed.units > 0) else {
             return 0;
         };
@@ -68,7 +68,7 @@ impl Rule {
     }
 
     /// What a cost waits for, if it does not fit.
-    pub(super) fn lacks(&self, state: Option<&State>, cost: Cost, now: StoreTime) -> Lacks {
+    pub(super) fn lacks(&self, state: Option<&LimitState>, cost: Cost, now: StoreTime) -> Lacks {
         if self.owed(state, now) > 0 {
             return Lacks::Debt;
         }
@@ -80,13 +80,13 @@ impl Rule {
     }
 
     /// When a cost fits together with what is owed, if that is more than the limit ever holds.
-    pub(super) fn fit_behind_debt(&self, state: &State, cost: u64) -> Fit {
+    pub(super) fn fit_behind_debt(&self, state: &LimitState, cost: u64) -> Fit {
         let beyond = (cost + self.counted(state.owed.units)).saturating_sub(self.max_cost());
         Fit::At(self.rests_from(state) + beyond.div_ceil(self.max_cost()) * self.span())
     }
 
     /// From when on nothing is owed if nothing else is taken, in microseconds; zero if nothing is owed.
-    pub(super) fn paid_at(&self, state: &State) -> u64 {
+    pub(super) fn paid_at(&self, state: &LimitState) -> u64 {
         match self.fit_behind_debt(state, self.max_cost()) {
             Fit::At(at) if state.owed.units > 0 => at,
             _ => 0,
@@ -94,7 +94,7 @@ impl Rule {
     }
 
     /// Since when all of the limit is back and pays what is owed.
-    fn rests_from(&self, state: &State) -> u64 {
+    fn rests_from(&self, state: &LimitState) -> u64 {
         self.back_at(&state.taken).max(state.owed.from)
     }
 
@@ -155,16 +155,16 @@ pub fn forgive(limit: &Limit<'_>, cell: &mut Cell, now: StoreTime) -> bool {
 
 /// The units that can be taken without a call. A window of the first call begins with a call, not with the
 /// debts of earlier ones.
-fn room_for_debts(rule: &Rule, state: Option<&State>, now: StoreTime) -> u64 {
+fn room_for_debts(rule: &Rule, state: Option<&LimitState>, now: StoreTime) -> u64 {
     match (rule, state) {
         (Rule::FixedWindow(rule), Some(state)) if !is_open(rule, state, now) => 0,
         _ => rule.room_of_kind(state, now).remaining,
     }
 }
 
-fn is_open(rule: &FixedWindow, state: &State, now: StoreTime) -> bool {
+fn is_open(rule: &FixedWindow, state: &LimitState, now: StoreTime) -> bool {
     match &state.taken {
-        Taken::FixedWindow(windows) => rule.is_open(windows, now.as_micros()),
+        TakenUnits::FixedWindow(windows) => rule.is_open(windows, now.as_micros()),
         _ => false,
     }
 }

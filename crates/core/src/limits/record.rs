@@ -10,11 +10,11 @@
 
 use std::fmt::Write as _;
 
-use super::concurrency::{Calls, CountedCall};
+use super::concurrency::{CountedCall, CountedCalls};
 use super::fixed_window::Windows;
 use super::gcra::Debt;
 use super::once::OnceState;
-use super::rule::{Left, Line, Rule, State, Taken};
+use super::rule::{Left, LimitState, Line, Rule, TakenUnits};
 use super::sliding_log::Log;
 use super::token_bucket::Tokens;
 use super::{Owed, Ticket};
@@ -27,12 +27,12 @@ const UNITS: u64 = 1 << 32;
 
 /// The text of a state at `now`.
 #[must_use]
-pub fn write(state: &State, now: StoreTime) -> String {
+pub fn write(state: &LimitState, now: StoreTime) -> String {
     let mut text = match &state.taken {
-        Taken::Gcra(s) => format!("g {} {} {}", s.at, s.parts, s.period),
-        Taken::TokenBucket(s) => format!("t {} {} {}", s.tokens, s.last, s.rem),
-        Taken::FixedWindow(s) => format!("w {} {} {}", s.start, s.last, s.used),
-        Taken::SlidingLog(s) => {
+        TakenUnits::Gcra(s) => format!("g {} {} {}", s.at, s.parts, s.period),
+        TakenUnits::TokenBucket(s) => format!("t {} {} {}", s.tokens, s.last, s.rem),
+        TakenUnits::FixedWindow(s) => format!("w {} {} {}", s.start, s.last, s.used),
+        TakenUnits::SlidingLog(s) => {
             let last = s.entries.last().map_or(0, |(time, _)| *time);
             let total: u64 = s.entries.iter().map(|(_, units)| units).sum();
             let (mut log, mut before) = (format!("l {last} {total}"), 0);
@@ -43,7 +43,7 @@ pub fn write(state: &State, now: StoreTime) -> String {
             }
             log
         }
-        Taken::Concurrency(s) => {
+        TakenUnits::Concurrency(s) => {
             let mut calls = "c".to_owned();
             for call in &s.calls {
                 push(&mut calls, call.ends);
@@ -53,15 +53,15 @@ pub fn write(state: &State, now: StoreTime) -> String {
             }
             calls
         }
-        Taken::Once(OnceState::Free) => "o 0".to_owned(),
-        Taken::Once(OnceState::Done { until }) => format!("o {until}"),
-        Taken::Once(OnceState::Held {
+        TakenUnits::Once(OnceState::Free) => "o 0".to_owned(),
+        TakenUnits::Once(OnceState::Done { until }) => format!("o {until}"),
+        TakenUnits::Once(OnceState::Held {
             ticket,
             since,
             ends,
         }) => format!("o {since} {ends} {:x}", ticket.0),
     };
-    let State {
+    let LimitState {
         line, left, owed, ..
     } = state;
     let is_left = left.until > now.as_micros();
@@ -88,7 +88,7 @@ fn push(text: &mut String, number: u64) {
 
 /// The state that `text` holds, if it is one of a rule of this kind.
 #[must_use]
-pub fn read(text: &str, rule: &Rule) -> Option<State> {
+pub fn read(text: &str, rule: &Rule) -> Option<LimitState> {
     let mut parts = text.splitn(4, '|');
     let first = parts.next()?;
     let [mut line, mut left, mut owed] = [(0, 0); 3];
@@ -100,15 +100,15 @@ pub fn read(text: &str, rule: &Rule) -> Option<State> {
     let words: Vec<&str> = first.split(' ').collect();
     let (letter, figures) = words.split_first()?;
     let taken = match (rule, *letter) {
-        (Rule::Gcra(_), "g") => Taken::Gcra(debt(figures)?),
-        (Rule::TokenBucket(_), "t") => Taken::TokenBucket(tokens(figures)?),
-        (Rule::FixedWindow(_), "w") => Taken::FixedWindow(windows(figures)?),
-        (Rule::SlidingLog(_), "l") => Taken::SlidingLog(log(figures)?),
-        (Rule::Concurrency(_), "c") => Taken::Concurrency(calls(figures)?),
-        (Rule::Once(_), "o") => Taken::Once(claim(figures)?),
+        (Rule::Gcra(_), "g") => TakenUnits::Gcra(debt(figures)?),
+        (Rule::TokenBucket(_), "t") => TakenUnits::TokenBucket(tokens(figures)?),
+        (Rule::FixedWindow(_), "w") => TakenUnits::FixedWindow(windows(figures)?),
+        (Rule::SlidingLog(_), "l") => TakenUnits::SlidingLog(log(figures)?),
+        (Rule::Concurrency(_), "c") => TakenUnits::Concurrency(calls(figures)?),
+        (Rule::Once(_), "o") => TakenUnits::Once(claim(figures)?),
         _ => return None,
     };
-    Some(State {
+    Some(LimitState {
         taken,
         line: Line {
             at: line.0,
@@ -176,7 +176,7 @@ fn log(words: &[&str]) -> Option<Log> {
     (time == number(last)? && sum == units(total)?).then_some(Log { entries })
 }
 
-fn calls(words: &[&str]) -> Option<Calls> {
+fn calls(words: &[&str]) -> Option<CountedCalls> {
     let mut calls = Vec::with_capacity(words.len() / 3);
     for call in words.chunks(3) {
         let [ends, cost, ticket] = call else {
@@ -188,7 +188,7 @@ fn calls(words: &[&str]) -> Option<Calls> {
             ends: number(ends)?,
         });
     }
-    Some(Calls { calls })
+    Some(CountedCalls { calls })
 }
 
 fn claim(words: &[&str]) -> Option<OnceState> {

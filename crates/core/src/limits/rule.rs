@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::concurrency::{Calls, Concurrency};
+use super::concurrency::{Concurrency, CountedCalls};
 use super::fixed_window::{FixedWindow, Windows};
 use super::gcra::{Debt, Gcra};
 use super::once::{NotCalled, Once, OnceState};
@@ -32,7 +32,7 @@ pub enum Rule {
 
 /// What was taken of a limit for one key.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Taken {
+pub enum TakenUnits {
     /// Units that are not emitted yet.
     Gcra(Debt),
     /// Tokens that are left.
@@ -42,16 +42,16 @@ pub enum Taken {
     /// The times at which units were taken.
     SlidingLog(Log),
     /// The calls under way.
-    Concurrency(Calls),
+    Concurrency(CountedCalls),
     /// The claim, or that a message was accepted.
     Once(OnceState),
 }
 
 /// All that is known of one (limit, key).
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct State {
+pub struct LimitState {
     /// What was granted.
-    pub taken: Taken,
+    pub taken: TakenUnits,
     /// When the next message that is sent away should come back.
     pub line: Line,
     /// How much the downstream says is left.
@@ -95,7 +95,7 @@ impl Left {
 }
 
 /// Evaluates an expression for the kind of a rule. With a state: `$own` is the state if it is of that kind,
-/// and `$wrap` makes a [`Taken`] of a new one.
+/// and `$wrap` makes a [`TakenUnits`] of a new one.
 macro_rules! of_kind {
     ($rule:expr, |$kind:ident| $body:expr) => {
         match $rule {
@@ -116,10 +116,10 @@ macro_rules! of_kind {
         match $rule {
             $(Rule::$name($kind) => {
                 let $own = match $taken {
-                    Some(Taken::$name(own)) => Some(own),
+                    Some(TakenUnits::$name(own)) => Some(own),
                     _ => None,
                 };
-                let $wrap = Taken::$name;
+                let $wrap = TakenUnits::$name;
                 $body
             })*
         }
@@ -145,7 +145,7 @@ impl Rule {
     /// What was taken as it counts at `now`, and whether it lay ahead of now: then the clock went
     /// back, and it counts as if it was taken now. `None`: it is of another kind.
     #[must_use]
-    pub fn settled(&self, taken: &Taken, now: StoreTime) -> Option<(Taken, bool)> {
+    pub fn settled(&self, taken: &TakenUnits, now: StoreTime) -> Option<(TakenUnits, bool)> {
         let now = now.as_micros();
         of_kind!(self, Some(taken), |kind, own, wrap| {
             let (settled, ahead) = kind.settled(own?, now);
@@ -155,7 +155,7 @@ impl Rule {
 
     /// Whether a cost fits at `now`.
     #[must_use]
-    pub fn fit(&self, state: Option<&State>, now: StoreTime, cost: Cost) -> Fit {
+    pub fn fit(&self, state: Option<&LimitState>, now: StoreTime, cost: Cost) -> Fit {
         let (at, units) = (now.as_micros(), cost.units());
         let all = units + self.owed(state, now);
         let fit = match state.filter(|_| all > self.max_cost()) {
@@ -172,18 +172,24 @@ impl Rule {
 
     /// What was taken after `cost` and the debt are taken.
     #[must_use]
-    pub fn take(&self, state: Option<&State>, now: StoreTime, cost: Cost, ticket: Ticket) -> Taken {
+    pub fn take(
+        &self,
+        state: Option<&LimitState>,
+        now: StoreTime,
+        cost: Cost,
+        ticket: Ticket,
+    ) -> TakenUnits {
         let units = cost.units() + self.owed(state, now);
         self.take_units(state, now, units, ticket)
     }
 
     pub(super) fn take_units(
         &self,
-        state: Option<&State>,
+        state: Option<&LimitState>,
         now: StoreTime,
         units: u64,
         ticket: Ticket,
-    ) -> Taken {
+    ) -> TakenUnits {
         let now = now.as_micros();
         of_kind!(self, taken(state), |kind, own, wrap| wrap(
             kind.take(own, now, units, ticket)
@@ -192,7 +198,12 @@ impl Rule {
 
     /// What was taken, without these units. `None`: they stay spent.
     #[must_use]
-    pub fn refund(&self, state: &State, unused: &Unused, now: StoreTime) -> Option<Taken> {
+    pub fn refund(
+        &self,
+        state: &LimitState,
+        unused: &Unused,
+        now: StoreTime,
+    ) -> Option<TakenUnits> {
         let now = now.as_micros();
         of_kind!(self, Some(&state.taken), |kind, own, wrap| kind
             .refund(own?, unused, now)
@@ -201,7 +212,7 @@ impl Rule {
 
     /// What is left at `now`.
     #[must_use]
-    pub fn room(&self, state: Option<&State>, now: StoreTime) -> Room {
+    pub fn room(&self, state: Option<&LimitState>, now: StoreTime) -> Room {
         let of_kind = self.room_of_kind(state, now);
         let room = Room {
             remaining: of_kind.remaining.saturating_sub(self.owed(state, now)),
@@ -218,7 +229,7 @@ impl Rule {
         }
     }
 
-    pub(super) fn room_of_kind(&self, state: Option<&State>, now: StoreTime) -> Room {
+    pub(super) fn room_of_kind(&self, state: Option<&LimitState>, now: StoreTime) -> Room {
         let at = now.as_micros();
         of_kind!(self, taken(state), |kind, own, _| kind.room(own, at))
     }
@@ -239,7 +250,7 @@ impl Rule {
 
     /// From when on a state means the same as no state. The line does not count: losing it costs a few more questions.
     #[must_use]
-    pub fn dies_at(&self, state: &State) -> StoreTime {
+    pub fn dies_at(&self, state: &LimitState) -> StoreTime {
         let dies = of_kind!(self, Some(&state.taken), |kind, own, _| own
             .map_or(0, |own| kind.dies_at(own)));
         StoreTime::from_micros(dies.max(state.left.until).max(self.paid_at(state)))
@@ -251,7 +262,7 @@ impl Rule {
     }
 
     /// From when on nothing that was taken counts, in microseconds.
-    pub(super) fn back_at(&self, taken: &Taken) -> u64 {
+    pub(super) fn back_at(&self, taken: &TakenUnits) -> u64 {
         of_kind!(self, Some(taken), |kind, own, _| own
             .map_or(0, |own| kind.back_at(own)))
     }
@@ -259,42 +270,42 @@ impl Rule {
     /// The state of a key of which nothing was taken. `None`: there is none, or no downstream reports what
     /// the kind counts.
     #[must_use]
-    pub fn untouched(&self, now: StoreTime) -> Option<Taken> {
+    pub fn untouched(&self, now: StoreTime) -> Option<TakenUnits> {
         let at = now.as_micros();
         match self {
-            Self::Gcra(rule) => Some(Taken::Gcra(rule.untouched(at))),
-            Self::TokenBucket(rule) => Some(Taken::TokenBucket(rule.untouched(at))),
-            Self::FixedWindow(_) => Some(Taken::FixedWindow(Windows {
+            Self::Gcra(rule) => Some(TakenUnits::Gcra(rule.untouched(at))),
+            Self::TokenBucket(rule) => Some(TakenUnits::TokenBucket(rule.untouched(at))),
+            Self::FixedWindow(_) => Some(TakenUnits::FixedWindow(Windows {
                 start: at,
                 last: at,
                 used: 0,
             })),
-            Self::SlidingLog(_) => Some(Taken::SlidingLog(Log::default())),
+            Self::SlidingLog(_) => Some(TakenUnits::SlidingLog(Log::default())),
             Self::Concurrency(_) | Self::Once(_) => None,
         }
     }
 
     /// The state to write when a key is asked for the first time, even if it denies.
     #[must_use]
-    pub fn first_sight(&self, now: StoreTime) -> Option<Taken> {
+    pub fn first_sight(&self, now: StoreTime) -> Option<TakenUnits> {
         let now = now.as_micros();
         match self {
-            Self::TokenBucket(rule) => rule.first_sight(now).map(Taken::TokenBucket),
+            Self::TokenBucket(rule) => rule.first_sight(now).map(TakenUnits::TokenBucket),
             _ => None,
         }
     }
 
     /// Whether a state is one of this kind.
     #[must_use]
-    pub const fn is_of(&self, taken: &Taken) -> bool {
+    pub const fn is_of(&self, taken: &TakenUnits) -> bool {
         matches!(
             (self, taken),
-            (Self::Gcra(_), Taken::Gcra(_))
-                | (Self::TokenBucket(_), Taken::TokenBucket(_))
-                | (Self::FixedWindow(_), Taken::FixedWindow(_))
-                | (Self::SlidingLog(_), Taken::SlidingLog(_))
-                | (Self::Concurrency(_), Taken::Concurrency(_))
-                | (Self::Once(_), Taken::Once(_))
+            (Self::Gcra(_), TakenUnits::Gcra(_))
+                | (Self::TokenBucket(_), TakenUnits::TokenBucket(_))
+                | (Self::FixedWindow(_), TakenUnits::FixedWindow(_))
+                | (Self::SlidingLog(_), TakenUnits::SlidingLog(_))
+                | (Self::Concurrency(_), TakenUnits::Concurrency(_))
+                | (Self::Once(_), TakenUnits::Once(_))
         )
     }
 
@@ -338,14 +349,14 @@ impl Rule {
 
     /// The state after a call got another lease; `None`: the call no longer counts.
     #[must_use]
-    pub fn renew(&self, taken: &Taken, ticket: Ticket, now: StoreTime) -> Option<Taken> {
+    pub fn renew(&self, taken: &TakenUnits, ticket: Ticket, now: StoreTime) -> Option<TakenUnits> {
         let now = now.as_micros();
         match (self, taken) {
-            (Self::Concurrency(rule), Taken::Concurrency(calls)) => {
-                rule.renew(calls, ticket, now).map(Taken::Concurrency)
+            (Self::Concurrency(rule), TakenUnits::Concurrency(calls)) => {
+                rule.renew(calls, ticket, now).map(TakenUnits::Concurrency)
             }
-            (Self::Once(rule), Taken::Once(claim)) => {
-                rule.renew(claim, ticket, now).map(Taken::Once)
+            (Self::Once(rule), TakenUnits::Once(claim)) => {
+                rule.renew(claim, ticket, now).map(TakenUnits::Once)
             }
             _ => None,
         }
@@ -353,16 +364,21 @@ impl Rule {
 
     /// The state without a call, and the units that came free; `None`: the call no longer counts.
     #[must_use]
-    pub fn release(&self, taken: &Taken, ticket: Ticket, now: StoreTime) -> Option<(Taken, u64)> {
+    pub fn release(
+        &self,
+        taken: &TakenUnits,
+        ticket: Ticket,
+        now: StoreTime,
+    ) -> Option<(TakenUnits, u64)> {
         match (self, taken) {
-            (Self::Concurrency(rule), Taken::Concurrency(calls)) => {
+            (Self::Concurrency(rule), TakenUnits::Concurrency(calls)) => {
                 let left = rule.release(calls, ticket, now.as_micros())?;
                 let ended = calls.calls.iter().filter(|call| call.ticket == ticket);
                 let units = ended.map(|call| call.units).sum();
-                Some((Taken::Concurrency(left), units))
+                Some((TakenUnits::Concurrency(left), units))
             }
-            (Self::Once(_), Taken::Once(claim)) => {
-                Some((Taken::Once(Once::release(claim, ticket)?), 1))
+            (Self::Once(_), TakenUnits::Once(claim)) => {
+                Some((TakenUnits::Once(Once::release(claim, ticket)?), 1))
             }
             _ => None,
         }
@@ -370,9 +386,9 @@ impl Rule {
 
     /// The state of a key whose message was accepted; `None`: the kind does not remember that.
     #[must_use]
-    pub const fn done(&self, now: StoreTime) -> Option<Taken> {
+    pub const fn done(&self, now: StoreTime) -> Option<TakenUnits> {
         match self {
-            Self::Once(rule) => Some(Taken::Once(rule.done(now.as_micros()))),
+            Self::Once(rule) => Some(TakenUnits::Once(rule.done(now.as_micros()))),
             _ => None,
         }
     }
@@ -382,28 +398,28 @@ impl Rule {
     #[must_use]
     pub fn let_go(
         &self,
-        taken: &Taken,
+        taken: &TakenUnits,
         ticket: Ticket,
         died: StoreTime,
         now: StoreTime,
-    ) -> Option<Taken> {
-        let (Self::Once(_), Taken::Once(claim)) = (self, taken) else {
+    ) -> Option<TakenUnits> {
+        let (Self::Once(_), TakenUnits::Once(claim)) = (self, taken) else {
             return None;
         };
-        Once::let_go(claim, ticket, died.as_micros(), now.as_micros()).map(Taken::Once)
+        Once::let_go(claim, ticket, died.as_micros(), now.as_micros()).map(TakenUnits::Once)
     }
 
     /// Why a message of the key is not called, if it is not.
     #[must_use]
-    pub fn ended(&self, taken: &Taken, now: StoreTime) -> Option<NotCalled> {
+    pub fn ended(&self, taken: &TakenUnits, now: StoreTime) -> Option<NotCalled> {
         match (self, taken) {
-            (Self::Once(_), Taken::Once(claim)) => Once::ended(claim, now.as_micros()),
+            (Self::Once(_), TakenUnits::Once(claim)) => Once::ended(claim, now.as_micros()),
             _ => None,
         }
     }
 }
 
-const fn taken(state: Option<&State>) -> Option<&Taken> {
+const fn taken(state: Option<&LimitState>) -> Option<&TakenUnits> {
     match state {
         Some(state) => Some(&state.taken),
         None => None,

@@ -80,7 +80,7 @@ impl SlidingLog {
 }
 
 impl Kind for SlidingLog {
-    type Taken = Log;
+    type TakenUnits = Log;
 
     fn max_cost(&self) -> u64 {
         self.limit

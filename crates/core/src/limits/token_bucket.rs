@@ -213,7 +213,7 @@ impl TokenBucket {
 }
 
 impl Kind for TokenBucket {
-    type Taken = Tokens;
+    type TakenUnits = Tokens;
 
     fn max_cost(&self) -> u64 {
         (self.capacity + self.borrow).unsigned_abs()

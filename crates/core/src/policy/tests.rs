@@ -13,14 +13,14 @@ fn file(replica: &str, file: &str, known: Option<LimitPolicy>) -> Declaration {
 }
 
 /// One of three replicas has this file.
-const FEW: Files = Files {
+const FEW: FileCounts = FileCounts {
     replicas: 3,
     same: 1,
 };
 
 /// A replica declares itself, and most have its file.
 fn declare(stored: &mut Option<LimitPolicy>, replica: &Declaration, now: StoreTime) -> LimitPolicy {
-    super::declare(stored, replica, Files::ALONE, now)
+    super::declare(stored, replica, FileCounts::ALONE, now)
 }
 
 fn over<'a>(before: &LimitPolicy, text: &'a str) -> PolicyUpdate<'a> {
@@ -52,7 +52,7 @@ fn the_last_word_counts_and_a_file_that_says_nothing_new_is_none() {
 
 #[test]
 fn most_is_more_than_half() {
-    let most = |same, replicas| Files { replicas, same }.most();
+    let most = |same, replicas| FileCounts { replicas, same }.most();
     assert!(most(1, 1) && most(2, 3) && most(3, 4));
     assert!(!most(1, 2) && !most(1, 3) && !most(2, 4));
 }
@@ -64,7 +64,7 @@ fn replicas_with_different_files_do_not_take_turns() {
     let mut stored = None;
     let old = file("a", "rate=200/1s", None);
     let new = file("b", "rate=300/1s", None);
-    let most = Files {
+    let most = FileCounts {
         replicas: 3,
         same: 2,
     };

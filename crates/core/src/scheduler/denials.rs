@@ -60,7 +60,7 @@ pub struct Departure {
 }
 
 /// Where a denied message waits.
-enum Place {
+enum WaitPlace {
     /// In memory, until its key opens.
     Here,
     /// In memory, and the whole route waits until then.
@@ -80,12 +80,12 @@ impl<T: Queued> Scheduler<T> {
         };
         let mut answer = self.key_answer(denial.fits, 0, times);
         let place = self.place(&item, key, denial, times.both());
-        if !matches!(place, Place::Here | Place::Route(_)) {
+        if !matches!(place, WaitPlace::Here | WaitPlace::Route(_)) {
             self.key_queues.answered_in_passing(key, answer, times.sent);
             self.return_turn(&item);
             return self.leaves(item, place, denial, times.both());
         }
-        if let Place::Route(until) = place {
+        if let WaitPlace::Route(until) = place {
             self.close(item.route(), until);
             answer = KeyAnswer::At(until.min(times.now + ASKED_AGAIN));
         } else if denial.fits != Fit::Full {
@@ -113,13 +113,13 @@ impl<T: Queued> Scheduler<T> {
             store: decided,
         };
         match self.place(&item, key, &denial, both) {
-            Place::Here | Place::Route(_) => self.key_queues.join(key, item),
+            WaitPlace::Here | WaitPlace::Route(_) => self.key_queues.join(key, item),
             place => self.leaves(item, place, &denial, both),
         }
     }
 
-    fn leaves(&mut self, mut item: T, place: Place, denial: &Denial, now: Now) {
-        let Place::WaitQueue { wait, is_late } = place else {
+    fn leaves(&mut self, mut item: T, place: WaitPlace, denial: &Denial, now: Now) {
+        let WaitPlace::WaitQueue { wait, is_late } = place else {
             return self.next_actions.push_back(Action::Expired(item));
         };
         if denial.fits == Fit::Full
@@ -146,13 +146,13 @@ impl<T: Queued> Scheduler<T> {
         wait.clamp(FULL, FULL_MOST)
     }
 
-    fn place(&self, item: &T, key: KeyId, denial: &Denial, now: Now) -> Place {
+    fn place(&self, item: &T, key: KeyId, denial: &Denial, now: Now) -> WaitPlace {
         let (decided, now) = (now.store, now.local);
         let (rules, is_for_all) = (item.hold_rules(decided), item.is_for_all(key));
         let is_full = denial.fits == Fit::Full;
         let has_room = self.key_queues.has_room(item, key);
         if is_full && (is_for_all || has_room) {
-            return Place::Here;
+            return WaitPlace::Here;
         }
         let fits = match denial.fits {
             Fit::At(at) => StoreTime::from_micros(at),
@@ -163,25 +163,25 @@ impl<T: Queued> Scheduler<T> {
         let near = item.opening(fits).since(decided) <= rules.max_hold;
         // The message neither expires nor waits for its key alone: another route may have room for it.
         if is_for_all && rules.may_move && !near {
-            return Place::Route(here);
+            return WaitPlace::Route(here);
         }
         if item.deadline().is_some_and(|end| end <= here) {
             let wait = item.opening(denial.until.max(fits)).since(decided);
             return match rules.refuses {
-                true => Place::WaitQueue {
+                true => WaitPlace::WaitQueue {
                     wait,
                     is_late: !is_full,
                 },
-                false => Place::Nowhere,
+                false => WaitPlace::Nowhere,
             };
         }
         if near && has_room {
-            Place::Here
+            WaitPlace::Here
         } else if is_for_all && rules.holds {
-            Place::Route(here)
+            WaitPlace::Route(here)
         } else {
             let wait = item.opening(denial.until.max(fits)).since(decided);
-            Place::WaitQueue {
+            WaitPlace::WaitQueue {
                 wait,
                 is_late: !is_full && wait > rules.max_hold,
             }

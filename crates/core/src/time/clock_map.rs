@@ -18,7 +18,7 @@ const STEP_MIN: u64 = 1_000;
 
 /// What an answer showed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reading {
+pub enum ClockReading {
     /// The first one.
     First,
     /// The answer fits the known bounds.
@@ -49,11 +49,11 @@ pub struct ClockStep {
 /// The mapping. Starts empty.
 #[derive(Clone, Debug, Default)]
 pub struct ClockMap {
-    known: Option<Known>,
+    known: Option<OffsetBounds>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Known {
+struct OffsetBounds {
     /// Store time minus local time lies in `low..=high`, as of `at`.
     low: i64,
     high: i64,
@@ -65,7 +65,7 @@ struct Known {
     readings: u32,
 }
 
-impl Known {
+impl OffsetBounds {
     /// The bounds as they are at `now`, widened by drift.
     fn bounds(&self, now: Mono) -> (i64, i64) {
         let age = micros(now.since(self.at));
@@ -90,10 +90,10 @@ impl ClockMap {
         store: StoreTime,
         received: Mono,
         fine: Duration,
-    ) -> Reading {
+    ) -> ClockReading {
         let low = signed(store.as_micros()) - signed(received.as_micros());
         let high = signed(store.as_micros()) - signed(sent.as_micros());
-        let fresh = Known {
+        let fresh = OffsetBounds {
             low,
             high,
             at: received,
@@ -102,12 +102,12 @@ impl ClockMap {
         };
         let Some(known) = self.known else {
             self.known = Some(fresh);
-            return Reading::First;
+            return ClockReading::First;
         };
         let (known_low, known_high) = known.bounds(received);
         let apart = (low - known_high).max(known_low - high);
         if apart > signed(STEP_MIN) {
-            return Reading::Stepped;
+            return ClockReading::Stepped;
         }
         let (low, high) = if apart > 0 {
             (low, high)
@@ -117,14 +117,14 @@ impl ClockMap {
         // Without the drift since.
         let width = known.high - known.low;
         let narrowed = width > 2 * (high - low).max(signed(micros(fine)));
-        self.known = Some(Known {
+        self.known = Some(OffsetBounds {
             low,
             high,
             at: received,
             since: if narrowed { received } else { known.since },
             readings: known.readings.saturating_add(1),
         });
-        Reading::Agrees
+        ClockReading::Agrees
     }
 
     /// As [`ClockMap::learn`], but after a step the mapping starts again: times by the old one would be wrong
@@ -137,7 +137,7 @@ impl ClockMap {
         fine: Duration,
     ) -> Option<ClockStep> {
         let expected = self.to_store(received).unwrap_or_default();
-        if self.learn(sent, store, received, fine) != Reading::Stepped {
+        if self.learn(sent, store, received, fine) != ClockReading::Stepped {
             return None;
         }
         *self = Self::default();
@@ -239,13 +239,13 @@ mod tests {
         // The truth: store = local + EPOCH. A slow, lopsided round trip first.
         assert_eq!(
             map.learn(mono(1_000), store(1_100), mono(5_000), FINE),
-            Reading::First
+            ClockReading::First
         );
         assert_eq!(map.error(mono(5_000)), Some(Duration::from_micros(2_000)));
         // A quick one narrows it, a slow one after that does not widen it.
         assert_eq!(
             map.learn(mono(6_000), store(6_050), mono(6_200), FINE),
-            Reading::Agrees
+            ClockReading::Agrees
         );
         assert!(map.error(mono(6_200)) <= Some(Duration::from_micros(101)));
         map.learn(mono(7_000), store(7_900), mono(9_000), FINE);
@@ -262,7 +262,7 @@ mod tests {
             let stepped = StoreTime::from_micros((EPOCH + 2_050).saturating_add_signed(by));
             assert_eq!(
                 map.learn(mono(2_000), stepped, mono(2_100), FINE),
-                Reading::Stepped
+                ClockReading::Stepped
             );
             // A replica that saw the step knows its size from the old mapping.
             assert_eq!(map.to_store(mono(2_050)), Some(store(2_050)));
@@ -292,7 +292,7 @@ mod tests {
                 mono(at + 100),
                 FINE,
             );
-            assert_ne!(reading, Reading::Stepped, "second {second}");
+            assert_ne!(reading, ClockReading::Stepped, "second {second}");
         }
         let mapped = map.to_store(mono(99_000_050)).expect("known");
         assert!(mapped.as_micros().abs_diff(EPOCH + 99_000_050 + 9_900) <= 150);

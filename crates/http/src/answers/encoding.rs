@@ -14,7 +14,7 @@ use http::header::CONTENT_ENCODING;
 
 use super::body::AnswerRead;
 use sluiced_ports::downstream::MAX_ANSWER;
-use sluiced_template::content::{End, gunzip, inflate, unbrotli};
+use sluiced_template::content::{DecodeEnd, gunzip, inflate, unbrotli};
 
 /// No server applies more.
 const MOST_CODINGS: usize = 4;
@@ -73,12 +73,14 @@ pub(super) fn decode(headers: &HeaderMap, body: Vec<u8>, read: AnswerRead) -> De
         };
         decoded.body = body;
         decoded.read = match (end, decoded.read) {
-            (End::Whole, read) => read,
-            (End::Bound, _) => AnswerRead::Enough,
+            (DecodeEnd::Whole, read) => read,
+            (DecodeEnd::Bound, _) => AnswerRead::Enough,
             // The data that was received ends before that of the answer.
-            (End::Broken, cut @ AnswerRead::Cut(_)) => cut,
-            (End::Broken, AnswerRead::Enough) if !decoded.body.is_empty() => AnswerRead::Enough,
-            (End::Broken, _) => {
+            (DecodeEnd::Broken, cut @ AnswerRead::Cut(_)) => cut,
+            (DecodeEnd::Broken, AnswerRead::Enough) if !decoded.body.is_empty() => {
+                AnswerRead::Enough
+            }
+            (DecodeEnd::Broken, _) => {
                 return unreadable(decoded.body, format!("its {coding} is cut or damaged"));
             }
         };

@@ -18,7 +18,8 @@ use std::fmt;
 use std::time::{Duration, SystemTime};
 
 use sluiced_core::judge::{
-    AskedWait, Found, Judge, Judged, ListError, Listed, Lists, Meaning, Outcome, Silence,
+    AnswerMeaning, AskedWait, Judge, ListError, Listed, Lists, Meaning, Outcome, Silence,
+    TemplateOutcome,
 };
 use sluiced_headers::{Headers, waits};
 
@@ -50,7 +51,7 @@ impl fmt::Debug for HttpReply<'_> {
 /// What the templates of the operator found in an answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct TemplateFindings<'a> {
-    pub(super) outcome: Found,
+    pub(super) outcome: TemplateOutcome,
     /// When to come back, as it stands there.
     pub(super) wait: Option<&'a str>,
 }
@@ -74,10 +75,14 @@ impl HttpJudge {
 
     /// What an answer means. `None`: nothing is certain, because what it lacks, or what cannot be read, may decide.
     /// `now` counts for points in time if the answer has no `Date`.
-    pub(super) fn judge_reply(&self, reply: HttpReply<'_>, now: SystemTime) -> Option<Judged> {
+    pub(super) fn judge_reply(
+        &self,
+        reply: HttpReply<'_>,
+        now: SystemTime,
+    ) -> Option<AnswerMeaning> {
         let said = match reply.found.outcome {
-            Found::Meaning(meaning) => Some(meaning),
-            Found::Nothing | Found::Failed => self.0.said(reply.body),
+            TemplateOutcome::Meaning(meaning) => Some(meaning),
+            TemplateOutcome::Nothing | TemplateOutcome::Failed => self.0.said(reply.body),
         };
         let read = || waits(reply.headers, reply.found.wait, now);
         let meaning = match said.or_else(|| self.listed_meaning(reply.status)) {
@@ -87,7 +92,7 @@ impl HttpJudge {
             None => default_meaning(reply.status, read().asked.is_some(), reply.may_repeat),
         };
         let is_unsure = match meaning {
-            Meaning::Accepted => reply.lacks || reply.found.outcome == Found::Failed,
+            Meaning::Accepted => reply.lacks || reply.found.outcome == TemplateOutcome::Failed,
             Meaning::Permanent => reply.lacks && said.is_none(),
             _ => false,
         };

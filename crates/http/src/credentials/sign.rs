@@ -30,7 +30,7 @@ use sluiced_ports::downstream::{Facts, NotSent, Undecodable};
 use sluiced_ports::lock;
 use sluiced_ports::message::Message;
 use sluiced_settings::types::{HashFunction, Hmac, Http, SecretEncoding};
-use sluiced_template::{About, Context, SecretValues, Sent, Template, Templates};
+use sluiced_template::{About, Context, SecretValues, SentRequest, Template, Templates};
 
 /// The prefix of the secrets of Standard Webhooks.
 const WEBHOOK_SECRET: &str = "whsec_";
@@ -289,7 +289,7 @@ impl Signing {
         now: SystemTime,
     ) -> Result<(), Undecodable> {
         let signer = &self.signer;
-        let context = self.context.with_request(Sent {
+        let context = self.context.with_request(SentRequest {
             // A clock before 1970 is wrong in any case.
             timestamp: now.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs(),
             method: request.method().as_str(),

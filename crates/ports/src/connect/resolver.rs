@@ -21,13 +21,13 @@ use crate::lock;
 const MOST: usize = 64;
 
 type Addresses = Option<Result<Vec<IpAddr>, Arc<io::Error>>>;
-type UnderWay = BTreeMap<String, watch::Receiver<Addresses>>;
+type Lookups = BTreeMap<String, watch::Receiver<Addresses>>;
 
 /// Looks names up. Copies share what is under way.
 #[derive(Clone)]
 pub struct Resolver {
     lookup: fn(&str) -> io::Result<Vec<IpAddr>>,
-    under_way: Arc<Mutex<UnderWay>>,
+    under_way: Arc<Mutex<Lookups>>,
     places: Arc<Semaphore>,
 }
 

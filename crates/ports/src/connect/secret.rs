@@ -17,15 +17,15 @@ type Read = dyn Fn() -> Result<SecretString, String> + Send + Sync;
 
 /// A secret, and how to read it again. Copies are the same.
 #[derive(Clone)]
-pub struct Secret(Arc<Inner>);
+pub struct Secret(Arc<SecretSource>);
 
-struct Inner {
+struct SecretSource {
     /// `None`: it is in the configuration.
     read: Option<Box<Read>>,
-    known: Mutex<Known>,
+    known: Mutex<LastRead>,
 }
 
-struct Known {
+struct LastRead {
     last: SecretString,
     /// The failure that was logged.
     logged: Option<String>,
@@ -41,8 +41,8 @@ impl Secret {
     }
 
     fn new(last: SecretString, read: Option<Box<Read>>) -> Self {
-        let known = Mutex::new(Known { last, logged: None });
-        Self(Arc::new(Inner { read, known }))
+        let known = Mutex::new(LastRead { last, logged: None });
+        Self(Arc::new(SecretSource { read, known }))
     }
 
     /// The current secret, or the last one that could be read.

@@ -280,7 +280,7 @@ impl ClientCertificate {
     /// Sends it in handshakes, read at that moment.
     #[must_use]
     pub fn resolver(&self) -> Arc<dyn ResolvesClientCert> {
-        Arc::new(Shown(self.clone()))
+        Arc::new(CurrentCertificate(self.clone()))
     }
 }
 
@@ -301,9 +301,9 @@ impl fmt::Debug for ClientCertificate {
 }
 
 #[derive(Debug)]
-struct Shown(ClientCertificate);
+struct CurrentCertificate(ClientCertificate);
 
-impl ResolvesClientCert for Shown {
+impl ResolvesClientCert for CurrentCertificate {
     fn resolve(&self, _: &[&[u8]], _: &[SignatureScheme]) -> Option<Arc<CertifiedKey>> {
         let warn = |why: &String| tracing::warn!(why, "no certificate is shown");
         self.0.read().inspect_err(warn).ok().map(Arc::new)

@@ -16,7 +16,7 @@ use crate::path::KeyPath;
 use crate::types::{Results, Settings};
 
 /// A way that messages take from one work queue to another one.
-struct Step<'s> {
+struct Hop<'s> {
     from: &'s str,
     to: &'s str,
     by: By<'s>,
@@ -40,7 +40,7 @@ impl By<'_> {
     }
 }
 
-impl Step<'_> {
+impl Hop<'_> {
     fn in_words(&self) -> String {
         let (from, to) = (self.from, self.to);
         match self.by {
@@ -54,14 +54,14 @@ impl<'s> Checks<'s> {
     /// Circles of results and dead letters.
     pub(super) fn loops(&mut self) {
         let settings = self.settings;
-        let known = known_steps(settings);
+        let known = known_hops(settings);
         let mut found = BTreeSet::new();
-        for step in &known {
-            let Some(back) = way(&known, step.to, step.from) else {
+        for hop in &known {
+            let Some(back) = way(&known, hop.to, hop.from) else {
                 continue;
             };
-            let circle: Vec<&Step<'_>> = std::iter::once(step).chain(back).collect();
-            let queues: BTreeSet<&str> = circle.iter().map(|step| step.from).collect();
+            let circle: Vec<&Hop<'_>> = std::iter::once(hop).chain(back).collect();
+            let queues: BTreeSet<&str> = circle.iter().map(|hop| hop.from).collect();
             if found.insert(queues) {
                 self.circle(&circle);
             }
@@ -71,9 +71,9 @@ impl<'s> Checks<'s> {
         }
     }
 
-    fn circle(&mut self, circle: &[&Step<'_>]) {
-        let words: Vec<String> = circle.iter().map(|step| step.in_words()).collect();
-        let keys: Vec<KeyPath> = circle.iter().map(|step| step.by.key()).collect();
+    fn circle(&mut self, circle: &[&Hop<'_>]) {
+        let words: Vec<String> = circle.iter().map(|hop| hop.in_words()).collect();
+        let keys: Vec<KeyPath> = circle.iter().map(|hop| hop.by.key()).collect();
         let message = format!(
             "{}: each message would be called again and again without an end; name a queue that none of these routes consumes",
             words.join(", and ")
@@ -82,7 +82,7 @@ impl<'s> Checks<'s> {
     }
 
     /// Results whose queue is made by a template, if it could be one from which they come back.
-    fn perhaps(&mut self, mut steps: Vec<Step<'s>>) {
+    fn perhaps(&mut self, mut hops: Vec<Hop<'s>>) {
         let settings = self.settings;
         let unknown: Vec<(&str, &str)> = settings
             .routes
@@ -93,7 +93,7 @@ impl<'s> Checks<'s> {
         let queues: BTreeSet<&str> = settings.routes.values().map(|r| r.queue.as_str()).collect();
         for (route, from) in &unknown {
             let others = queues.iter().filter(|to| *to != from);
-            steps.extend(others.map(|to| Step {
+            hops.extend(others.map(|to| Hop {
                 from,
                 to,
                 by: By::Results(route),
@@ -101,7 +101,7 @@ impl<'s> Checks<'s> {
         }
         for (route, from) in unknown {
             let mut others = queues.iter().filter(|to| **to != from);
-            if let Some(other) = others.find(|other| way(&steps, other, from).is_some()) {
+            if let Some(other) = others.find(|other| way(&hops, other, from).is_some()) {
                 let message = format!(
                     "which queue these results come to is known only at run time; if it is `{other}`, they could come back to `{from}` as results of its route, and be called again: results of results end after a few steps, but until then each one is a call; write the name of a queue that no route consumes, or take the results of one of these routes out"
                 );
@@ -113,8 +113,8 @@ impl<'s> Checks<'s> {
 
 /// What the configuration says of where results and dead letters of each queue go. A route whose results come straight
 /// back is refused on its own.
-fn known_steps(settings: &Settings) -> Vec<Step<'_>> {
-    let mut steps = Vec::new();
+fn known_hops(settings: &Settings) -> Vec<Hop<'_>> {
+    let mut hops = Vec::new();
     for (name, route) in &settings.routes {
         let results = route.results.as_ref();
         for (other_name, other) in &settings.routes {
@@ -128,15 +128,15 @@ fn known_steps(settings: &Settings) -> Vec<Step<'_>> {
             };
             if results.filter(leads).is_some() {
                 let by = By::Results(name);
-                steps.push(Step { from, to, by });
+                hops.push(Hop { from, to, by });
             }
             if to.strip_prefix(from) == Some(".dead") {
                 let by = By::DeadLetters(other_name);
-                steps.push(Step { from, to, by });
+                hops.push(Hop { from, to, by });
             }
         }
     }
-    steps
+    hops
 }
 
 /// Whether only a template knows the queue of these results. The publisher of a message names the queue in
@@ -148,18 +148,18 @@ fn is_made(results: &Results) -> bool {
 }
 
 /// The shortest way from one queue to another one.
-fn way<'a, 's>(steps: &'a [Step<'s>], from: &str, to: &str) -> Option<Vec<&'a Step<'s>>> {
+fn way<'a, 's>(hops: &'a [Hop<'s>], from: &str, to: &str) -> Option<Vec<&'a Hop<'s>>> {
     let mut seen = BTreeSet::from([from.to_owned()]);
     let mut ways = VecDeque::from([(from.to_owned(), Vec::new())]);
     while let Some((at, way)) = ways.pop_front() {
-        for step in steps.iter().filter(|step| step.from == at) {
+        for hop in hops.iter().filter(|hop| hop.from == at) {
             let mut way = way.clone();
-            way.push(step);
-            if step.to == to {
+            way.push(hop);
+            if hop.to == to {
                 return Some(way);
             }
-            if seen.insert(step.to.to_owned()) {
-                ways.push_back((step.to.to_owned(), way));
+            if seen.insert(hop.to.to_owned()) {
+                ways.push_back((hop.to.to_owned(), way));
             }
         }
     }

@@ -15,7 +15,7 @@ use serde::de::DeserializeOwned;
 use super::collector::Collector;
 use super::layers::{Table, parsed};
 use crate::path::KeyPath;
-use crate::schema::{Key, Need, Shape, TableKind, nearest};
+use crate::schema::{KeySpec, Need, Shape, TableKind, nearest};
 use crate::secrets::CREDENTIAL;
 use crate::text::Length;
 use crate::types::ABSENT;
@@ -116,7 +116,7 @@ impl Conform<'_> {
     fn section(
         &mut self,
         entries: &mut Table,
-        keys: impl Iterator<Item = &'static Key> + Clone,
+        keys: impl Iterator<Item = &'static KeySpec> + Clone,
         kin: Option<Kin>,
         path: &KeyPath,
     ) {
@@ -267,7 +267,7 @@ fn unknown(
 }
 
 /// The message for a missing required key.
-fn missing(key: &Key, example: &str, path: &KeyPath) -> String {
+fn missing(key: &KeySpec, example: &str, path: &KeyPath) -> String {
     let name = key.name;
     if key.shape.is_table() {
         format!("missing; write a table `[{path}]`, or `{name} = {example}`")

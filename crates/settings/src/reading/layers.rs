@@ -27,7 +27,7 @@ pub(crate) struct Layers {
     sources: ConfigBuilder<DefaultState>,
     files: Vec<File>,
     /// The place of each key, and of each element of a list, in the last layer that has it.
-    places: BTreeMap<KeyPath, Written>,
+    places: BTreeMap<KeyPath, KeyPlace>,
     /// The faults of reading.
     pub(super) faults: Vec<Fault>,
     /// Whether a key that seems absent may be in a part that cannot be read.
@@ -43,7 +43,7 @@ struct File {
 
 /// The place of a key and its value.
 #[derive(Clone)]
-enum Written {
+enum KeyPlace {
     /// Bytes of a file, by its number. An element of a list is its own key.
     File {
         file: usize,
@@ -109,7 +109,7 @@ impl Layers {
 
     /// Adds the layer of a variable.
     pub(super) fn variable(&mut self, name: &str, path: &KeyPath, value: Value) {
-        let written = || Written::Variable(name.to_owned());
+        let written = || KeyPlace::Variable(name.to_owned());
         if let ValueKind::Array(elements) = &value.kind {
             let elements = (0..elements.len()).map(|i| (path.at(i), written()));
             self.places.extend(elements);
@@ -154,11 +154,11 @@ impl Layers {
     /// The place of a value, or of its key.
     pub(crate) fn place(&self, path: &KeyPath, of_value: bool) -> Place {
         match self.places.get(path) {
-            Some(Written::File { file, key, value }) => {
+            Some(KeyPlace::File { file, key, value }) => {
                 let at = if of_value { value.start } else { key.start };
                 self.files[*file].place(at)
             }
-            Some(Written::Variable(name)) => Place::Variable(name.clone()),
+            Some(KeyPlace::Variable(name)) => Place::Variable(name.clone()),
             None => Place::Default,
         }
     }
@@ -166,10 +166,10 @@ impl Layers {
     /// The line of a key in a file, with its value if `show` says so.
     pub(super) fn excerpt(&self, path: &KeyPath, show: bool) -> Option<Excerpt> {
         match self.places.get(path)? {
-            Written::File { file, key, value } => {
+            KeyPlace::File { file, key, value } => {
                 Excerpt::of(&self.files[*file].text, key, value, show)
             }
-            Written::Variable(_) => None,
+            KeyPlace::Variable(_) => None,
         }
     }
 }
@@ -229,7 +229,7 @@ struct Reader<'a> {
     file: &'a File,
     /// The starts of lines with a syntax error: the parser's values for them are guesses, and left out.
     torn: BTreeSet<usize>,
-    places: &'a mut BTreeMap<KeyPath, Written>,
+    places: &'a mut BTreeMap<KeyPath, KeyPlace>,
 }
 
 impl Reader<'_> {
@@ -251,7 +251,7 @@ impl Reader<'_> {
     }
 
     fn value(&mut self, value: &Spanned<DeValue<'_>>, key: Range<usize>, path: &KeyPath) -> Value {
-        let written = Written::File {
+        let written = KeyPlace::File {
             file: self.file.number,
             key,
             value: value.span(),

@@ -5,7 +5,7 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::schema::{Form, Key, Need, Shape, TableKind};
+use crate::schema::{Form, KeySpec, Need, Shape, TableKind};
 use crate::types::ROOT;
 
 /// Every valid duration matches this.
@@ -80,7 +80,7 @@ fn text(form: &Form) -> Value {
 
 /// A table with these keys; for a kind, its name is required unless it is the default.
 fn object(
-    keys: impl Iterator<Item = &'static Key>,
+    keys: impl Iterator<Item = &'static KeySpec>,
     kind: Option<(&TableKind, Option<&str>)>,
 ) -> Value {
     let mut properties = Map::new();
@@ -104,7 +104,7 @@ fn object(
     })
 }
 
-fn described(key: &Key) -> Value {
+fn described(key: &KeySpec) -> Value {
     let mut schema = shape(&key.shape);
     if !key.doc.is_empty() {
         schema["description"] = json!(text_of(key.doc));

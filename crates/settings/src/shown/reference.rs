@@ -4,7 +4,7 @@
 //! `[rabbitmq]`) are live, and limits and routes are examples after a `#`. Examples that exclude others are
 //! indented, so that removing every `#` before a letter makes a configuration that loads.
 
-use crate::schema::{Key, Need, Shape, TableKind};
+use crate::schema::{KeySpec, Need, Shape, TableKind};
 use crate::types::ROOT;
 
 const HEADER: &str = "\
@@ -38,7 +38,7 @@ impl Reference {
         self.0.push('\n');
     }
 
-    fn doc(&mut self, key: &Key) {
+    fn doc(&mut self, key: &KeySpec) {
         let required = matches!(key.need, Need::Required(_)) && !key.shape.is_table();
         for (i, line) in key.doc.iter().enumerate() {
             let last = i + 1 == key.doc.len();
@@ -48,7 +48,7 @@ impl Reference {
     }
 
     /// A table at `path`; `mark` is written before each of its lines.
-    fn table(&mut self, key: &Key, path: &str, mark: &str) {
+    fn table(&mut self, key: &KeySpec, path: &str, mark: &str) {
         self.line("");
         self.doc(key);
         match &key.shape {
@@ -118,7 +118,12 @@ impl Reference {
     }
 
     /// First the values, then the tables, as TOML requires.
-    fn keys(&mut self, keys: impl Iterator<Item = &'static Key> + Clone, path: &str, mark: &str) {
+    fn keys(
+        &mut self,
+        keys: impl Iterator<Item = &'static KeySpec> + Clone,
+        path: &str,
+        mark: &str,
+    ) {
         for key in keys.clone().filter(|key| !key.shape.is_table()) {
             self.doc(key);
             self.key(key, mark);
@@ -128,7 +133,7 @@ impl Reference {
         }
     }
 
-    fn key(&mut self, key: &Key, mark: &str) {
+    fn key(&mut self, key: &KeySpec, mark: &str) {
         let (mark, value) = match key.need {
             Need::Default(value) | Need::Required(value) => (mark, value),
             Need::Optional(value) if mark.is_empty() => ("#", value),

@@ -1,7 +1,7 @@
 //! `config/default.toml` is made from the table of keys, its examples load, and the types agree with it.
 
 use super::{Files, GOOD, lines};
-use crate::schema::{Key, Need, Shape, TableKind};
+use crate::schema::{KeySpec, Need, Shape, TableKind};
 use crate::types::{LIMIT, ROOT};
 use crate::{Needs, load_with, reference};
 
@@ -135,7 +135,7 @@ fn the_table_and_the_types_agree() {
 #[test]
 fn the_types_know_every_word() {
     fn words(shape: &Shape, path: &str, all: &mut Vec<String>) {
-        for Key { name, shape, .. } in shape.keys() {
+        for KeySpec { name, shape, .. } in shape.keys() {
             if let Shape::Choice(words) = shape {
                 let lines = words
                     .iter()

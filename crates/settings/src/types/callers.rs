@@ -76,7 +76,7 @@ impl Callers {
 
 /// A route, or callers, as they are shown.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Shown {
+pub struct SourceSummary {
     /// The queue, or where callers ask.
     pub source: String,
     pub standby_for: Option<String>,
@@ -86,9 +86,9 @@ pub struct Shown {
 impl Settings {
     /// All routes and callers, by the names under which they are shown and paused.
     #[must_use]
-    pub fn shown(&self) -> BTreeMap<String, Shown> {
+    pub fn shown(&self) -> BTreeMap<String, SourceSummary> {
         let routes = self.routes.iter().map(|(name, route)| {
-            let shown = Shown {
+            let shown = SourceSummary {
                 source: route.queue.clone(),
                 standby_for: route.standby_for.clone(),
                 limits: route.limits.clone(),
@@ -96,7 +96,7 @@ impl Settings {
             (name.clone(), shown)
         });
         let callers = self.callers.iter().map(|(name, callers)| {
-            let shown = Shown {
+            let shown = SourceSummary {
                 source: callers.listen.to_string(),
                 standby_for: None,
                 limits: callers.limits.clone(),

@@ -9,7 +9,7 @@ use crate::forms::ZONE;
 use crate::forms::templates::{ANSWER_TEMPLATE, COST, TEMPLATE};
 use crate::made::Costing;
 use crate::schema::Shape::{self, Flag, Length as Within, Text, Whole};
-use crate::schema::{Form, Key, SPAN, UNITS, kinds, table, words};
+use crate::schema::{Form, KeySpec, SPAN, UNITS, kinds, table, words};
 use crate::text::{HeadroomText, Length, LossWait, Percent, RateText, TemplateText, WindowRate};
 use sluiced_core::rate::MAX_UNITS;
 use sluiced_core::zone::Zone;
@@ -98,7 +98,7 @@ table! {
 
 /// The keys of [`KeyedCounting`] without its last two, `actual` and `max_actual`: a call in flight counts as long as it
 /// runs, and not by what it used.
-const IN_FLIGHT: &[Key] = KeyedCounting::KEYS
+const IN_FLIGHT: &[KeySpec] = KeyedCounting::KEYS
     .split_at(KeyedCounting::KEYS.len() - 2)
     .0;
 

@@ -42,7 +42,7 @@ const MAX_COST: NonZeroU32 = NonZeroU32::new(10).expect("ten is not zero");
 static ONE: Costing = Costing::Fixed(Cost::ONE);
 
 /// A limit by how it counts messages.
-enum Grouped<'a> {
+enum LimitGroup<'a> {
     Paced(&'a Paced),
     Once(&'a Once),
     Counted(&'a KeyedCounting),
@@ -59,15 +59,15 @@ impl Limit {
     }
 
     /// It, by how messages are counted.
-    const fn grouped(&self) -> Grouped<'_> {
+    const fn grouped(&self) -> LimitGroup<'_> {
         match self {
-            Self::Paced(limit) => Grouped::Paced(limit),
-            Self::Once(limit) => Grouped::Once(limit),
-            Self::Gcra(limit) => Grouped::Counted(&limit.counting),
-            Self::TokenBucket(limit) => Grouped::Counted(&limit.counting),
-            Self::FixedWindow(limit) => Grouped::Counted(&limit.counting),
-            Self::SlidingLog(limit) => Grouped::Counted(&limit.counting),
-            Self::Concurrency(limit) => Grouped::Counted(&limit.counting),
+            Self::Paced(limit) => LimitGroup::Paced(limit),
+            Self::Once(limit) => LimitGroup::Once(limit),
+            Self::Gcra(limit) => LimitGroup::Counted(&limit.counting),
+            Self::TokenBucket(limit) => LimitGroup::Counted(&limit.counting),
+            Self::FixedWindow(limit) => LimitGroup::Counted(&limit.counting),
+            Self::SlidingLog(limit) => LimitGroup::Counted(&limit.counting),
+            Self::Concurrency(limit) => LimitGroup::Counted(&limit.counting),
         }
     }
 
@@ -75,8 +75,8 @@ impl Limit {
     #[must_use]
     pub const fn counting(&self) -> Option<&KeyedCounting> {
         match self.grouped() {
-            Grouped::Paced(_) | Grouped::Once(_) => None,
-            Grouped::Counted(counting) => Some(counting),
+            LimitGroup::Paced(_) | LimitGroup::Once(_) => None,
+            LimitGroup::Counted(counting) => Some(counting),
         }
     }
 
@@ -84,9 +84,9 @@ impl Limit {
     #[must_use]
     pub const fn key(&self) -> Option<&TemplateText> {
         match self.grouped() {
-            Grouped::Paced(_) => None,
-            Grouped::Once(limit) => Some(&limit.key),
-            Grouped::Counted(counting) => counting.key.as_ref(),
+            LimitGroup::Paced(_) => None,
+            LimitGroup::Once(limit) => Some(&limit.key),
+            LimitGroup::Counted(counting) => counting.key.as_ref(),
         }
     }
 
@@ -106,9 +106,9 @@ impl Limit {
     #[must_use]
     pub const fn cost(&self) -> &Costing {
         match self.grouped() {
-            Grouped::Paced(limit) => &limit.cost,
-            Grouped::Once(_) => &ONE,
-            Grouped::Counted(counting) => &counting.cost,
+            LimitGroup::Paced(limit) => &limit.cost,
+            LimitGroup::Once(_) => &ONE,
+            LimitGroup::Counted(counting) => &counting.cost,
         }
     }
 
@@ -161,9 +161,9 @@ impl Limit {
     /// The headroom as it is written, or by default.
     const fn written_headroom(&self) -> HeadroomText {
         match self.grouped() {
-            Grouped::Paced(limit) => limit.headroom,
-            Grouped::Once(limit) => limit.headroom,
-            Grouped::Counted(counting) => counting.headroom,
+            LimitGroup::Paced(limit) => limit.headroom,
+            LimitGroup::Once(limit) => limit.headroom,
+            LimitGroup::Counted(counting) => counting.headroom,
         }
     }
 
@@ -207,9 +207,9 @@ impl Limit {
     #[must_use]
     pub const fn shared(&self) -> bool {
         match self.grouped() {
-            Grouped::Paced(limit) => limit.shared,
-            Grouped::Once(limit) => limit.shared,
-            Grouped::Counted(counting) => counting.shared,
+            LimitGroup::Paced(limit) => limit.shared,
+            LimitGroup::Once(limit) => limit.shared,
+            LimitGroup::Counted(counting) => counting.shared,
         }
     }
 
@@ -257,9 +257,9 @@ impl Limit {
     #[must_use]
     pub const fn lost_wait(&self) -> LostWait {
         match self.grouped() {
-            Grouped::Paced(_) => LostWait::Forever,
-            Grouped::Once(limit) => limit.lost_wait.0,
-            Grouped::Counted(counting) => counting.lost_wait.0,
+            LimitGroup::Paced(_) => LostWait::Forever,
+            LimitGroup::Once(limit) => limit.lost_wait.0,
+            LimitGroup::Counted(counting) => counting.lost_wait.0,
         }
     }
 }

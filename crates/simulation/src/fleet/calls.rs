@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use sluiced_core::after_call::{
-    AfterCall, AnswerStatus, CallEnd, CallRules, KeyChanges, Next, NextWait, OnceRule, Shows,
+    AfterCall, AnswerStatus, CallEnd, CallRules, KeyChanges, NextStep, NextWait, OnceRule, Shows,
     Throttles, decide,
 };
 use sluiced_core::backoff::Backoff;
@@ -127,7 +127,7 @@ impl<'a, W: FleetWatch> Fleet<'a, W> {
             let way = self.way();
             self.after(way, WORLD, SimEvent::Freeze { wait, heard });
         }
-        if let Next::Again { waits, .. } = follows.next {
+        if let NextStep::Again { waits, .. } = follows.next {
             match waits {
                 NextWait::Here(at) => replica.scheduler.delay(parcel, at.unwrap_or(mono)),
                 NextWait::InQueue(wait, _) => {

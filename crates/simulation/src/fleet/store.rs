@@ -15,7 +15,7 @@ use sluiced_core::limits::store_watch::AnswerHead;
 use sluiced_core::limits::{Rule, Unused};
 use sluiced_core::pacing::Row;
 use sluiced_core::policy::{
-    Declaration, Files, LimitPolicy, PolicyUpdate, PolicyVersion, declare, lease_under, set,
+    Declaration, FileCounts, LimitPolicy, PolicyUpdate, PolicyVersion, declare, lease_under, set,
 };
 use sluiced_core::schedule::{Ask, Freeze, LeaseAnswer, Pace, Schedule, freeze};
 use sluiced_core::scheduler::AskedMessage;
@@ -124,7 +124,7 @@ impl SimulatedStore {
         };
         let now = self.clock(t);
         let before = self.policy.as_ref().map(|policy| policy.version);
-        let policy = declare(&mut self.policy, &declaration, Files::ALONE, now);
+        let policy = declare(&mut self.policy, &declaration, FileCounts::ALONE, now);
         let changed = before != Some(policy.version);
         (policy, changed)
     }

@@ -4,9 +4,9 @@ use super::*;
 use sluiced_ports::clock::Clock;
 use sluiced_ports::connect::Link;
 
-fn figures(done: u64, units: u64, open: u8) -> Vec<Reading> {
+fn figures(done: u64, units: u64, open: u8) -> Vec<SeriesReading> {
     let number = |name, labels: &[(&'static str, &str)], number: u64| {
-        Reading::new(name, labels, ReadValue::Number(number as f64))
+        SeriesReading::new(name, labels, ReadValue::Number(number as f64))
     };
     let sms = ("route", "sms");
     let account = ("limit", "account");
@@ -19,7 +19,7 @@ fn figures(done: u64, units: u64, open: u8) -> Vec<Reading> {
         number("sluiced_tap_open", &[sms], open.into()),
         number("sluiced_settled_total", &[sms, ("verdict", "done")], done),
         number("sluiced_answers_total", &[sms, ("answer", "2xx")], done),
-        Reading::new("sluiced_queue_delay_seconds", &[sms], delay),
+        SeriesReading::new("sluiced_queue_delay_seconds", &[sms], delay),
         number("sluiced_answers_total", &[sms, ("answer", "503")], units),
         number("sluiced_answers_total", &[sms, ("answer", "timeout")], 0),
         number(
@@ -136,7 +136,7 @@ fn what_a_downstream_said_is_left_is_over_at_its_reset() {
     let mut left = |reset: u64, now| {
         let of = |name, route: &str, number: u64| {
             let labels = [("route", route), ("limit", "account")];
-            Reading::new(name, &labels, ReadValue::Number(number as f64))
+            SeriesReading::new(name, &labels, ReadValue::Number(number as f64))
         };
         let figures = [
             of("sluiced_quota_reset_time_seconds", "sms", reset),

@@ -26,7 +26,7 @@ use sluiced_ports::store::{Notice, StoreFuture};
 const ALL: u32 = 0;
 
 /// A limit and one of its keys.
-pub(super) type Name = (Arc<str>, LimitKey);
+pub(super) type StateName = (Arc<str>, LimitKey);
 
 /// A limit under the policy that its asker knows.
 struct InForceNow {
@@ -44,7 +44,7 @@ impl InForceNow {
     }
 }
 
-fn name(limit: &KeyedLimit, key: LimitKey) -> Name {
+fn name(limit: &KeyedLimit, key: LimitKey) -> StateName {
     (Arc::clone(&limit.name), key)
 }
 
@@ -75,7 +75,7 @@ impl MemoryStore {
 
     fn admit_now(
         &self,
-        states: &mut KeyedStates<Name>,
+        states: &mut KeyedStates<StateName>,
         candidates: &[Candidate],
         wanted: u64,
         now: StoreTime,
@@ -102,7 +102,7 @@ impl MemoryStore {
 
     fn refund(
         &self,
-        states: &mut KeyedStates<Name>,
+        states: &mut KeyedStates<StateName>,
         charge: &Charge,
         at: &GrantedAt,
         now: StoreTime,
@@ -115,7 +115,7 @@ impl MemoryStore {
 
     fn end_call(
         &self,
-        states: &mut KeyedStates<Name>,
+        states: &mut KeyedStates<StateName>,
         charge: &Charge,
         ticket: Ticket,
         now: StoreTime,
@@ -126,7 +126,7 @@ impl MemoryStore {
     }
 
     /// Replicas that waited may ask for so many units each.
-    fn freed(&self, name: &Name, woken: &[(u32, u64)]) {
+    fn freed(&self, name: &StateName, woken: &[(u32, u64)]) {
         for (_, units) in woken {
             let ((limit, key), units) = (name.clone(), *units);
             // A replica that listens to nothing asks again after a while.

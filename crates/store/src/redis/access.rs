@@ -19,7 +19,7 @@ use secrecy::{ExposeSecret, SecretString};
 use super::RedisOptions;
 use super::address::Address;
 use super::needs::right_denied;
-use super::stream::{self, Driven, Duplex};
+use super::stream::{self, DrivenConnection, Duplex};
 use super::{refused, store_error, timed_out};
 use sluiced_ports::connect::{Resolver, Secret};
 use sluiced_ports::store::StoreError;
@@ -107,10 +107,14 @@ impl Access {
     }
 
     /// Connects and logs in, with no bound in time: the caller bounds what it does as a whole.
-    pub(super) async fn connection(&self, peer: Peer, at: &Address) -> RedisResult<Driven> {
+    pub(super) async fn connection(
+        &self,
+        peer: Peer,
+        at: &Address,
+    ) -> RedisResult<DrivenConnection> {
         let stream = self.stream(at).await?;
         let config = AsyncConnectionConfig::new().set_response_timeout(None);
-        Driven::start(&self.login(peer), stream, config).await
+        DrivenConnection::start(&self.login(peer), stream, config).await
     }
 
     /// Connects and logs in to subscribe to channels, with no bound in time.

@@ -15,7 +15,7 @@ use sluiced_core::limits::Rule;
 use sluiced_core::limits::generation::{LostWait, Memory};
 use sluiced_core::scheduler::BATCH_MAX;
 use sluiced_core::time::{Direction, StoreTime, micros};
-use sluiced_ports::limits::{KeyedLimit, LimitKey, Policy};
+use sluiced_ports::limits::{KeyedLimit, LimitKey, RuleInForce};
 use sluiced_ports::store::Family;
 
 /// How heavy a call may be, in microseconds of Redis, roughly, because others wait for it. A
@@ -52,12 +52,12 @@ const COMMON: &str = include_str!("../../../../lua/limits/common.lua");
 
 /// The last part of a script, after the kinds of a call. Only these kinds are included, because
 /// defining a kind takes longer than one decision.
-pub(super) struct Composed {
+pub(super) struct ComposedScript {
     action: &'static str,
     by_kinds: [OnceLock<Script>; 1 << KINDS.len()],
 }
 
-impl Composed {
+impl ComposedScript {
     pub(super) const fn new(action: &'static str) -> Self {
         Self {
             action,
@@ -91,7 +91,7 @@ pub(super) struct KeyBatch<'a> {
 struct AskedLimit<'a> {
     limit: &'a KeyedLimit,
     /// The policy at the moment when the limit was first named.
-    policy: Arc<Policy>,
+    policy: Arc<RuleInForce>,
     keys: Vec<LimitKey>,
 }
 

@@ -6,7 +6,7 @@
 //! start (its `ServerFamily` in C++), and a replica that takes over brings its own. Redis keeps its `master_replid`
 //! in its snapshot, so that field is of no use elsewhere.
 
-use super::stream::Driven;
+use super::stream::DrivenConnection;
 use sluiced_settings::types::RedisMode;
 
 /// A field that names the life of a server, and where `INFO` has it.
@@ -102,7 +102,7 @@ pub(super) fn is_replica(info: &str) -> bool {
 }
 
 /// When the server saves to its disk, according to `CONFIG`. `None`: the user may not ask.
-pub(super) async fn save_points(connection: &mut Driven) -> Option<String> {
+pub(super) async fn save_points(connection: &mut DrivenConnection) -> Option<String> {
     let (_, value): (String, String) = redis::cmd("CONFIG")
         .arg("GET")
         .arg("save")

@@ -19,9 +19,9 @@ use tokio_util::task::TaskTracker;
 use tracing::warn;
 
 use self::late::Part;
-use super::batch::{CellIndex, Composed, KeyBatch, askers_key, generation_key};
+use super::batch::{CellIndex, ComposedScript, KeyBatch, askers_key, generation_key};
 use super::connection::Connection;
-use super::reply::Reply;
+use super::reply::ScriptReply;
 use super::scripts::{Arg, ScriptCall};
 use super::{refused, unreachable};
 use sluiced_core::limits::admission::Decision;
@@ -38,12 +38,12 @@ pub(super) struct Limits {
     connection: Arc<Connection>,
     /// Names this replica in Redis, among those that ask and among those that wait for calls to end.
     replica: String,
-    admit: Composed,
-    refund: Composed,
-    renew: Composed,
-    correct: Composed,
-    release: Composed,
-    look: Composed,
+    admit: ComposedScript,
+    refund: ComposedScript,
+    renew: ComposedScript,
+    correct: ComposedScript,
+    release: ComposedScript,
+    look: ComposedScript,
     /// How many other replicas ask, as of the last beat.
     others: AtomicU64,
     /// The beat has ended.
@@ -64,12 +64,12 @@ impl Limits {
         Self {
             connection,
             replica,
-            admit: Composed::new(include_str!("../../../../lua/admit.lua")),
-            refund: Composed::new(include_str!("../../../../lua/refund.lua")),
-            renew: Composed::new(include_str!("../../../../lua/renew.lua")),
-            correct: Composed::new(include_str!("../../../../lua/correct.lua")),
-            release: Composed::new(include_str!("../../../../lua/release.lua")),
-            look: Composed::new(include_str!("../../../../lua/look.lua")),
+            admit: ComposedScript::new(include_str!("../../../../lua/admit.lua")),
+            refund: ComposedScript::new(include_str!("../../../../lua/refund.lua")),
+            renew: ComposedScript::new(include_str!("../../../../lua/renew.lua")),
+            correct: ComposedScript::new(include_str!("../../../../lua/correct.lua")),
+            release: ComposedScript::new(include_str!("../../../../lua/release.lua")),
+            look: ComposedScript::new(include_str!("../../../../lua/look.lua")),
             others: AtomicU64::new(0),
             has_left: AtomicBool::new(false),
             clock: Clock::start(),
@@ -121,7 +121,7 @@ impl Limits {
 
     async fn call<T: FromRedisValue>(
         &self,
-        script: &Composed,
+        script: &ComposedScript,
         batch: &KeyBatch<'_>,
         arguments: Vec<Arg<'_>>,
     ) -> Result<T, StoreError> {
@@ -131,7 +131,7 @@ impl Limits {
 
     fn script_call<'a>(
         &self,
-        script: &'a Composed,
+        script: &'a ComposedScript,
         batch: &KeyBatch<'_>,
         arguments: Vec<Arg<'a>>,
     ) -> ScriptCall<'a> {
@@ -183,7 +183,7 @@ impl Limits {
         let reply: Vec<u64> = self.connection.call(&call).await?;
         let received = self.clock.now();
         let charges = asking.iter().map(|(_, places)| places.len());
-        let (entered, others, decisions) = Reply::new(reply)
+        let (entered, others, decisions) = ScriptReply::new(reply)
             .answer(charges)
             .ok_or_else(|| refused("the script about limits answered something else"))?;
         if let Some(step) = lock(&self.known).learn(asked, entered, sent, received) {
@@ -246,7 +246,7 @@ impl Limits {
     /// for one. `first`: the arguments before them. Returns the reply to each part.
     async fn call_with_grants<'a, T: FromRedisValue>(
         &self,
-        script: &Composed,
+        script: &ComposedScript,
         first: &[Arg<'a>],
         mut granted: &'a [&'a GrantedCharge],
     ) -> Result<Vec<(&'a [&'a GrantedCharge], T)>, StoreError> {

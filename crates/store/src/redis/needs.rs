@@ -11,7 +11,7 @@ use redis::{ErrorKind, RedisError, Script, ScriptInvocation, ServerErrorKind, Va
 
 use super::access::Access;
 use super::scripts::STARTING;
-use super::stream::Driven;
+use super::stream::DrivenConnection;
 use sluiced_settings::types::RedisMode;
 
 /// Commands that every limit needs: those of the scripts, and those of a connection. A test
@@ -58,7 +58,10 @@ pub(super) struct Lacks {
 ///
 /// # Errors
 /// When it cannot be asked.
-pub(super) async fn lacking(connection: &mut Driven, access: &Access) -> Result<Lacks, RedisError> {
+pub(super) async fn lacking(
+    connection: &mut DrivenConnection,
+    access: &Access,
+) -> Result<Lacks, RedisError> {
     let answer = match answer(connection, access).await {
         Err(error) if is_lack(&error) => return Ok(Lacks::scripts(&error)),
         answer => answer?,
@@ -78,14 +81,17 @@ pub(super) async fn lacking(connection: &mut Driven, access: &Access) -> Result<
 }
 
 /// What `needs.lua` answers.
-struct Answer {
+struct NeedsReply {
     refused: Vec<String>,
     exact: Value,
     failed: Vec<String>,
     unheard: Vec<String>,
 }
 
-async fn answer(connection: &mut Driven, access: &Access) -> Result<Answer, RedisError> {
+async fn answer(
+    connection: &mut DrivenConnection,
+    access: &Access,
+) -> Result<NeedsReply, RedisError> {
     load(connection).await?;
     let script = Script::new(NEEDS);
     let asked = question(&script, access, key_of_trial(access))
@@ -100,7 +106,7 @@ async fn answer(connection: &mut Driven, access: &Access) -> Result<Answer, Redi
         }
         asked => asked?,
     };
-    Ok(Answer {
+    Ok(NeedsReply {
         refused,
         exact,
         failed,
@@ -110,7 +116,7 @@ async fn answer(connection: &mut Driven, access: &Access) -> Result<Answer, Redi
 
 /// Loads what each replica calls when it starts, in one round trip: a Redis that does not know a script is asked for
 /// it twice.
-async fn load(connection: &Driven) -> Result<(), RedisError> {
+async fn load(connection: &DrivenConnection) -> Result<(), RedisError> {
     let loading = [NEEDS].into_iter().chain(STARTING).map(async |code| {
         let load = redis::cmd("SCRIPT").arg("LOAD").arg(code).clone();
         load.query_async::<()>(&mut connection.clone()).await
@@ -149,7 +155,7 @@ impl Lacks {
 /// Whether a command is refused because the server does not have it: not for what passes by itself or is about the
 /// user.
 pub(super) fn is_lack(error: &RedisError) -> bool {
-    super::fault(error) == super::Fault::Refused
+    super::fault(error) == super::ErrorClass::Refused
         && error.kind() != ErrorKind::Server(ServerErrorKind::NoPerm)
 }
 
@@ -260,7 +266,10 @@ mod tests {
     #[test]
     fn what_passes_by_itself_is_no_lack() {
         let passing = passing("SET: MISCONF Redis is configured to save RDB snapshots").unwrap();
-        assert_eq!(crate::redis::fault(&passing), crate::redis::Fault::Busy);
+        assert_eq!(
+            crate::redis::fault(&passing),
+            crate::redis::ErrorClass::Busy
+        );
         assert!(super::passing("SET: ERR unknown command 'SET'").is_none());
     }
 

@@ -8,10 +8,13 @@ use futures::FutureExt;
 use super::refused;
 use super::scripts::{Arg, ScriptCall, keys_of_rows, policy_key, replicas_key};
 use super::store::RedisStore;
-use sluiced_core::policy::{Files, LimitPolicy, Origin, Pause, PolicyVersion, Replacement, Stamp};
+use sluiced_core::policy::{
+    FileCounts, LimitPolicy, Origin, Pause, PolicyVersion, Replacement, Stamp,
+};
 use sluiced_core::time::{StoreTime, micros};
 use sluiced_ports::store::{
-    Declared, Family, Inspection, PRESENCE, PolicyStore, Present, Replaced, StoreError, StoreFuture,
+    Declared, Family, Inspection, PRESENCE, PolicyStore, PresentReplica, Replaced, StoreError,
+    StoreFuture,
 };
 
 /// For how long a replica counts as present after it was last seen.
@@ -22,7 +25,7 @@ const SHOWN: Duration = PRESENCE.saturating_mul(3);
 const WITHIN: Duration = PRESENCE.saturating_mul(2);
 
 /// A hash, as the scripts return it.
-type Fields = BTreeMap<String, String>;
+type HashFields = BTreeMap<String, String>;
 
 impl PolicyStore for RedisStore {
     fn declare_presence<'a>(
@@ -47,11 +50,12 @@ impl PolicyStore for RedisStore {
                     Arg::Number(micros(WITHIN)),
                 ],
             );
-            let (now, fields, replicas, same): (u64, Fields, u64, u64) = self.call(call).await?;
+            let (now, fields, replicas, same): (u64, HashFields, u64, u64) =
+                self.call(call).await?;
             Ok(Declared {
                 now: StoreTime::from_micros(now),
                 policy: read(limit, &fields)?,
-                files: Files { replicas, same },
+                files: FileCounts { replicas, same },
             })
         }
         .boxed()
@@ -126,7 +130,7 @@ impl PolicyStore for RedisStore {
             keys.extend(keys_of_rows(family, prefix, limit));
             let key = policy_key(family, prefix, limit);
             let call = ScriptCall::new(&self.scripts.inspect, key, keys, Vec::new());
-            let reply: (u64, Fields, Fields, u64) = self.call(call).await?;
+            let reply: (u64, HashFields, HashFields, u64) = self.call(call).await?;
             let (now, fields, replicas, frozen_until) = reply;
             let policy = read(limit, &fields)?;
             // The field without a name is about the list itself (`lua/present.lua`).
@@ -135,7 +139,7 @@ impl PolicyStore for RedisStore {
                 let (seen, file) = said.split_once(' ')?;
                 let seen = StoreTime::from_micros(seen.parse().ok()?);
                 let now = StoreTime::from_micros(now);
-                (now.since(seen) <= SHOWN).then(|| Present {
+                (now.since(seen) <= SHOWN).then(|| PresentReplica {
                     replica: replica.clone(),
                     file: file.to_owned(),
                 })
@@ -177,7 +181,7 @@ fn fields<'a>(replacement: &Replacement<'a>) -> [(&'static str, Arg<'a>); 12] {
 }
 
 /// The policy that these fields hold; `None` if there are none.
-fn read(limit: &str, fields: &Fields) -> Result<Option<LimitPolicy>, StoreError> {
+fn read(limit: &str, fields: &HashFields) -> Result<Option<LimitPolicy>, StoreError> {
     if fields.is_empty() {
         return Ok(None);
     }
@@ -189,7 +193,7 @@ fn read(limit: &str, fields: &Fields) -> Result<Option<LimitPolicy>, StoreError>
     }
 }
 
-fn parse(fields: &Fields) -> Option<LimitPolicy> {
+fn parse(fields: &HashFields) -> Option<LimitPolicy> {
     let field = |name| fields.get(name).cloned();
     let number = |name| fields.get(name)?.parse::<u64>().ok();
     Some(LimitPolicy {

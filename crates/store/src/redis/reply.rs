@@ -8,9 +8,9 @@ use sluiced_core::limits::{Fit, Lacks, Room};
 use sluiced_core::time::StoreTime;
 
 /// The numbers of an answer, in the order that the script names.
-pub(super) struct Reply(std::vec::IntoIter<u64>);
+pub(super) struct ScriptReply(std::vec::IntoIter<u64>);
 
-impl Reply {
+impl ScriptReply {
     pub(super) fn new(numbers: Vec<u64>) -> Self {
         Self(numbers.into_iter())
     }

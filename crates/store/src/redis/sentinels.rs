@@ -18,7 +18,7 @@ use tokio::time::timeout;
 
 use super::access::{Access, Peer};
 use super::address::Address;
-use super::stream::Driven;
+use super::stream::DrivenConnection;
 use super::{refused, unreachable};
 use sluiced_ports::store::StoreError;
 
@@ -35,7 +35,7 @@ pub(super) struct Sentinels {
 /// A Sentinel that the configuration names.
 struct Sentinel {
     at: Address,
-    connection: Mutex<Option<Driven>>,
+    connection: Mutex<Option<DrivenConnection>>,
 }
 
 /// The answer of one Sentinel.
@@ -120,7 +120,7 @@ impl Sentinels {
         sighting(&said).ok_or_else(|| refused("it names no address"))
     }
 
-    async fn connect(&self, sentinel: &Sentinel) -> Result<Driven, StoreError> {
+    async fn connect(&self, sentinel: &Sentinel) -> Result<DrivenConnection, StoreError> {
         let bound = self.access.connect_timeout();
         let connecting = self.access.connection(Peer::Sentinel, &sentinel.at);
         let connected = timeout(bound, connecting).await;

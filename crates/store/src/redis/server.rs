@@ -26,8 +26,8 @@ use super::hash_slots::HashSlot;
 use super::info::Life;
 use super::scripts::ScriptCall;
 use super::sentinels::Sentinels;
-use super::stream::Driven;
-use super::{Fault, fault, timed_out, unreachable};
+use super::stream::DrivenConnection;
+use super::{ErrorClass, fault, timed_out, unreachable};
 use sluiced_core::backoff::Backoff;
 use sluiced_ports::connect::Link;
 use sluiced_ports::lock;
@@ -49,10 +49,10 @@ pub(super) enum Locator {
 
 /// A connection in use.
 #[derive(Clone)]
-struct Live {
+struct LiveConnection {
     id: u64,
     at: Address,
-    connection: Driven,
+    connection: DrivenConnection,
     run: Arc<Life>,
     /// Timeouts since the last answer.
     timeouts: Arc<AtomicU32>,
@@ -63,12 +63,12 @@ struct Live {
 enum ConnectionState {
     /// The first attempt is under way: calls wait for it.
     Connecting,
-    Up(Live),
+    Up(LiveConnection),
     Down(StoreError),
 }
 
 /// How a call failed.
-pub(super) struct Failure {
+pub(super) struct CallFailure {
     pub(super) error: StoreError,
     /// The node that serves the slot instead, if the server named one.
     pub(super) moved: Option<(HashSlot, Address)>,
@@ -122,8 +122,8 @@ impl Server {
         &self,
         call: &ScriptCall<'_>,
         end: Instant,
-    ) -> Result<T, Failure> {
-        let live = self.live(end).await.map_err(|error| Failure {
+    ) -> Result<T, CallFailure> {
+        let live = self.live(end).await.map_err(|error| CallFailure {
             error,
             moved: None,
             stale: false,
@@ -143,7 +143,7 @@ impl Server {
     }
 
     /// The connection, once the first attempt has ended.
-    async fn live(&self, end: Instant) -> Result<Live, StoreError> {
+    async fn live(&self, end: Instant) -> Result<LiveConnection, StoreError> {
         let mut link = self.link.subscribe();
         let tried = link.wait_for(|link| *link != Link::Connecting);
         // The sender is ours.
@@ -158,9 +158,9 @@ impl Server {
     /// Decides what an answer means for the connection.
     fn judge<T>(
         &self,
-        live: &Live,
+        live: &LiveConnection,
         answer: Result<Result<T, RedisError>, tokio::time::error::Elapsed>,
-    ) -> Result<T, Failure> {
+    ) -> Result<T, CallFailure> {
         match answer {
             Ok(Ok(value)) => {
                 live.timeouts.store(0, Ordering::Relaxed);
@@ -173,13 +173,16 @@ impl Server {
                 if fault.ends_connection() {
                     self.give_up(live.id, &failed);
                 }
-                let moved = (fault == Fault::Moved).then(|| error.redirect_node());
-                Err(Failure {
+                let moved = (fault == ErrorClass::Moved).then(|| error.redirect_node());
+                Err(CallFailure {
                     error: failed,
                     moved: moved
                         .flatten()
                         .and_then(|(to, slot)| Some((slot, Address::redirected(to, &live.at)?))),
-                    stale: matches!(fault, Fault::Moved | Fault::Busy | Fault::Broken),
+                    stale: matches!(
+                        fault,
+                        ErrorClass::Moved | ErrorClass::Busy | ErrorClass::Broken
+                    ),
                 })
             }
             Err(_) => {
@@ -187,7 +190,7 @@ impl Server {
                 if live.timeouts.fetch_add(1, Ordering::Relaxed) + 1 >= TIMEOUTS {
                     self.give_up(live.id, &error);
                 }
-                Err(Failure {
+                Err(CallFailure {
                     error,
                     moved: None,
                     stale: false,
@@ -247,7 +250,7 @@ impl Server {
         }
     }
 
-    async fn use_until_lost(&self, live: Live) {
+    async fn use_until_lost(&self, live: LiveConnection) {
         *lock(&self.state) = ConnectionState::Up(live.clone());
         self.show(Link::Up);
         info!(run_id = live.run.id, server = %live.at, "connected to Redis");
@@ -263,7 +266,7 @@ impl Server {
         matches!(&*lock(&self.state), ConnectionState::Up(live) if live.id == id)
     }
 
-    async fn check(&self, live: &Live) {
+    async fn check(&self, live: &LiveConnection) {
         let mut connection = live.connection.clone();
         let mut asking = redis::cmd("INFO");
         asking.arg(live.run.section);

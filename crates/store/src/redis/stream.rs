@@ -53,12 +53,12 @@ pub(super) async fn open(
 
 /// A connection, and the task that drives it, which ends with the last copy of it.
 #[derive(Clone)]
-pub(super) struct Driven {
+pub(super) struct DrivenConnection {
     connection: MultiplexedConnection,
     _driver: Arc<AbortOnDropHandle<()>>,
 }
 
-impl Driven {
+impl DrivenConnection {
     /// Logs in.
     pub(super) async fn start(
         login: &RedisConnectionInfo,
@@ -74,7 +74,7 @@ impl Driven {
     }
 }
 
-impl ConnectionLike for Driven {
+impl ConnectionLike for DrivenConnection {
     fn req_packed_command<'a>(&'a mut self, command: &'a Cmd) -> RedisFuture<'a, Value> {
         self.connection.req_packed_command(command)
     }

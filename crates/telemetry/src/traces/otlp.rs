@@ -71,7 +71,7 @@ impl Traces {
         let client = Client::builder(TokioExecutor::new()).build(connector);
         let exporter = SpanExporter::builder()
             .with_http()
-            .with_http_client(Exporting { client, runtime })
+            .with_http_client(ExporterClient { client, runtime })
             .build()
             .map_err(|error| wrong(&error))?;
         let mut builder = Resource::builder();
@@ -180,13 +180,13 @@ impl CallSpan {
 }
 
 /// The client of the exporter, which calls it from a thread of its own.
-struct Exporting {
+struct ExporterClient {
     client: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
     runtime: Handle,
 }
 
 #[async_trait]
-impl HttpClient for Exporting {
+impl HttpClient for ExporterClient {
     async fn send_bytes(&self, request: Request<Bytes>) -> Result<Response<Bytes>, HttpError> {
         let call = self.client.request(request.map(Full::new));
         let answer = async move {
@@ -200,8 +200,8 @@ impl HttpClient for Exporting {
     }
 }
 
-impl fmt::Debug for Exporting {
+impl fmt::Debug for ExporterClient {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Exporting").finish_non_exhaustive()
+        f.debug_struct("ExporterClient").finish_non_exhaustive()
     }
 }

@@ -1,7 +1,7 @@
 use std::time::{Duration, SystemTime};
 
 use super::*;
-use sluiced_core::judge::{Found, Meaning, Remaining};
+use sluiced_core::judge::{Meaning, Remaining, TemplateOutcome};
 use sluiced_headers::quota::Format;
 use sluiced_ports::downstream::{Answer, Facts};
 use sluiced_ports::message::Message;
@@ -119,10 +119,10 @@ fn templates_say_what_an_answer_means_and_when_to_come_back() {
         let heard = words.read(&Message::default(), FACTS, &answer(&[], body));
         (heard.outcome, heard.wait)
     };
-    let found = |meaning| (Found::Meaning(meaning), None);
+    let found = |meaning| (TemplateOutcome::Meaning(meaning), None);
     assert_eq!(
         read(r#"{"messages": [{"status": "0"}]}"#),
-        (Found::Nothing, None)
+        (TemplateOutcome::Nothing, None)
     );
     let refused = "{\n \"messages\": [\n  {\"status\": \"0\"}, {\"status\": \"6\"}\n ]\n}";
     assert_eq!(read(refused), found(Meaning::Permanent));
@@ -132,8 +132,11 @@ fn templates_say_what_an_answer_means_and_when_to_come_back() {
     );
     // Telegram: docs of the Bot API, ResponseParameters.
     let telegram = r#"{"ok": false, "messages": [], "parameters": {"retry_after": 7}}"#;
-    assert_eq!(read(telegram), (Found::Nothing, Some("7".to_owned())));
-    assert_eq!(read("<html>"), (Found::Failed, None));
+    assert_eq!(
+        read(telegram),
+        (TemplateOutcome::Nothing, Some("7".to_owned()))
+    );
+    assert_eq!(read("<html>"), (TemplateOutcome::Failed, None));
 }
 
 #[test]
@@ -141,11 +144,11 @@ fn a_word_that_is_no_outcome_is_a_failure_that_does_not_repeat_it() {
     let words = AnswerWords::new(Some("{{ answer.body.status }}"), None).unwrap();
     let read = |body: &str| words.read(&Message::default(), FACTS, &answer(&[], body));
     let heard = read(r#"{"status": "held"}"#);
-    assert_eq!(heard.outcome, Found::Meaning(Meaning::Held));
+    assert_eq!(heard.outcome, TemplateOutcome::Meaning(Meaning::Held));
     let heard = read(r#"{"status": "+49170"}"#);
-    assert_eq!(heard.outcome, Found::Failed);
+    assert_eq!(heard.outcome, TemplateOutcome::Failed);
     assert!(!heard.why.unwrap().contains("49170"));
-    assert_eq!(read("{}").outcome, Found::Failed);
+    assert_eq!(read("{}").outcome, TemplateOutcome::Failed);
     let error = AnswerWords::new(None, Some("{{ anser.status }}")).unwrap_err();
     assert_eq!(error.key, "wait");
 }

@@ -1,7 +1,7 @@
 //! What the templates of an operator say that an answer means, and when to come back.
 
 use crate::{About, Template, Templates, WrongLimitTemplate};
-use sluiced_core::judge::{Found, Meaning};
+use sluiced_core::judge::{Meaning, TemplateOutcome};
 use sluiced_ports::downstream::{Answer, Facts};
 use sluiced_ports::message::Message;
 
@@ -17,7 +17,7 @@ pub struct AnswerWords {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AnswerReading {
     /// What the template `outcome` makes of it.
-    pub outcome: Found,
+    pub outcome: TemplateOutcome,
     /// Why the template `outcome` failed, if it did. Nothing of the answer.
     pub why: Option<String>,
     /// When to come back, as it stands there. `None`: there is no template `wait`, or it failed.
@@ -72,9 +72,9 @@ impl AnswerWords {
         let rendered = text(outcome).map_err(|undecodable| undecodable.to_string());
         let found = rendered.and_then(|text| meaning(text.trim()));
         let (outcome, why) = match found {
-            Ok(Some(meaning)) => (Found::Meaning(meaning), None),
-            Ok(None) => (Found::Nothing, None),
-            Err(why) => (Found::Failed, Some(why)),
+            Ok(Some(meaning)) => (TemplateOutcome::Meaning(meaning), None),
+            Ok(None) => (TemplateOutcome::Nothing, None),
+            Err(why) => (TemplateOutcome::Failed, Some(why)),
         };
         AnswerReading { outcome, why, wait }
     }

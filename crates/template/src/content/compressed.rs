@@ -9,7 +9,7 @@ const CHUNK: usize = 4096;
 
 /// How undoing ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum End {
+pub enum DecodeEnd {
     /// At the end of the data.
     Whole,
     /// At the bound: the data would make more bytes than `most`.
@@ -20,25 +20,25 @@ pub enum End {
 
 /// Undoes gzip (RFC 1952; several members are one text). Makes at most `most` bytes.
 #[must_use]
-pub fn gunzip(data: &[u8], most: usize) -> (Vec<u8>, End) {
+pub fn gunzip(data: &[u8], most: usize) -> (Vec<u8>, DecodeEnd) {
     bounded(flate2::read::MultiGzDecoder::new(data), most)
 }
 
 /// Undoes brotli (RFC 7932). Makes at most `most` bytes.
 #[must_use]
-pub fn unbrotli(data: &[u8], most: usize) -> (Vec<u8>, End) {
+pub fn unbrotli(data: &[u8], most: usize) -> (Vec<u8>, DecodeEnd) {
     bounded(brotli_decompressor::Decompressor::new(data, CHUNK), most)
 }
 
-fn bounded(decoder: impl std::io::Read, most: usize) -> (Vec<u8>, End) {
+fn bounded(decoder: impl std::io::Read, most: usize) -> (Vec<u8>, DecodeEnd) {
     let mut made = Vec::new();
     let read = decoder
         .take((most as u64).saturating_add(1))
         .read_to_end(&mut made);
     let end = match read {
-        _ if made.len() > most => End::Bound,
-        Ok(_) => End::Whole,
-        Err(_) => End::Broken,
+        _ if made.len() > most => DecodeEnd::Bound,
+        Ok(_) => DecodeEnd::Whole,
+        Err(_) => DecodeEnd::Broken,
     };
     made.truncate(most);
     (made, end)
@@ -46,14 +46,14 @@ fn bounded(decoder: impl std::io::Read, most: usize) -> (Vec<u8>, End) {
 
 /// Undoes zlib (RFC 1950), or deflate (RFC 1951) where the header of zlib is missing. Makes at most `most` bytes.
 #[must_use]
-pub fn inflate(data: &[u8], most: usize) -> (Vec<u8>, End) {
+pub fn inflate(data: &[u8], most: usize) -> (Vec<u8>, DecodeEnd) {
     let has_header = matches!(data, [first, second, ..]
         if first & 0x0f == 8 && u16::from_be_bytes([*first, *second]) % 31 == 0);
     deflated(data, most, has_header)
 }
 
 /// The reader of the library does not notice that the data is cut.
-fn deflated(data: &[u8], most: usize, has_header: bool) -> (Vec<u8>, End) {
+fn deflated(data: &[u8], most: usize, has_header: bool) -> (Vec<u8>, DecodeEnd) {
     /// The first room for what is made, in bytes; it grows with that.
     const FIRST: usize = 16 * 1024;
     let mut decoder = Decompress::new(has_header);
@@ -67,10 +67,10 @@ fn deflated(data: &[u8], most: usize, has_header: bool) -> (Vec<u8>, End) {
         let read = usize::try_from(before.0).unwrap_or(usize::MAX);
         let rest = data.get(read..).unwrap_or_default();
         match decoder.decompress_vec(rest, &mut made, FlushDecompress::None) {
-            _ if made.len() > most => break End::Bound,
-            Ok(Status::StreamEnd) => break End::Whole,
+            _ if made.len() > most => break DecodeEnd::Bound,
+            Ok(Status::StreamEnd) => break DecodeEnd::Whole,
             Ok(_) if (decoder.total_in(), made.len()) != before => {}
-            Ok(_) | Err(_) => break End::Broken,
+            Ok(_) | Err(_) => break DecodeEnd::Broken,
         }
     };
     made.truncate(most);
@@ -79,7 +79,7 @@ fn deflated(data: &[u8], most: usize, has_header: bool) -> (Vec<u8>, End) {
 
 /// The first file of an archive (APPNOTE.TXT of PKWARE, section 4.3.7), as Spring's `ZipPostProcessor` writes one.
 #[must_use]
-pub(super) fn unzip(data: &[u8], most: usize) -> (Vec<u8>, End) {
+pub(super) fn unzip(data: &[u8], most: usize) -> (Vec<u8>, DecodeEnd) {
     let short = |at: usize| match data.get(at..at + 2) {
         Some(&[low, high]) => Some(usize::from(u16::from_le_bytes([low, high]))),
         _ => None,
@@ -92,7 +92,7 @@ pub(super) fn unzip(data: &[u8], most: usize) -> (Vec<u8>, End) {
     };
     match first_file() {
         Some(file) => deflated(file, most, false),
-        None => (Vec::new(), End::Broken),
+        None => (Vec::new(), DecodeEnd::Broken),
     }
 }
 

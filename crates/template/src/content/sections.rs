@@ -57,7 +57,7 @@ enum Wrong {
 }
 
 fn read(body: &[u8]) -> Result<Vec<u8>, Wrong> {
-    let mut rest = Reading {
+    let mut rest = SectionReader {
         rest: body,
         items: body.len(),
     };
@@ -109,13 +109,13 @@ fn joined(mut data: Vec<&[u8]>) -> Result<Vec<u8>, Wrong> {
     is_json(&backward).then_some(backward).ok_or(Wrong::Order)
 }
 
-struct Reading<'a> {
+struct SectionReader<'a> {
     rest: &'a [u8],
     /// So many items may still be made.
     items: usize,
 }
 
-impl<'a> Reading<'a> {
+impl<'a> SectionReader<'a> {
     fn take(&mut self, count: usize) -> Result<&'a [u8], Wrong> {
         let (taken, rest) = self.rest.split_at_checked(count).ok_or(Wrong::Cut)?;
         self.rest = rest;
@@ -191,7 +191,7 @@ impl<'a> Reading<'a> {
             0xc0 | 0xc1 | 0xd0 | 0xd1 | 0xe0 | 0xf0 => {
                 let is_wide = code & 0x10 != 0;
                 let length = self.count(is_wide)?;
-                let mut inside = Reading {
+                let mut inside = SectionReader {
                     rest: self.take(length)?,
                     items: self.items,
                 };

@@ -1,56 +1,56 @@
 //! Time passes by moving the times in the states.
 
 use sluiced_core::limits::once::OnceState;
-use sluiced_core::limits::{Left, Line, Owed, State, Taken};
+use sluiced_core::limits::{Left, LimitState, Line, Owed, TakenUnits};
 use sluiced_core::time::StoreTime;
 
 pub(super) fn moved(time: StoreTime, by: i64) -> StoreTime {
     StoreTime::from_micros(time.as_micros().saturating_add_signed(by).max(1))
 }
 
-pub(super) fn later(state: State, by: i64) -> State {
+pub(super) fn later(state: LimitState, by: i64) -> LimitState {
     let moved = |time: u64| time.saturating_add_signed(by);
     let taken = match state.taken {
-        Taken::Gcra(mut s) => {
+        TakenUnits::Gcra(mut s) => {
             s.at = moved(s.at);
-            Taken::Gcra(s)
+            TakenUnits::Gcra(s)
         }
-        Taken::TokenBucket(mut s) => {
+        TakenUnits::TokenBucket(mut s) => {
             s.last = moved(s.last);
-            Taken::TokenBucket(s)
+            TakenUnits::TokenBucket(s)
         }
-        Taken::FixedWindow(mut s) => {
+        TakenUnits::FixedWindow(mut s) => {
             s.start = moved(s.start);
             s.last = moved(s.last);
-            Taken::FixedWindow(s)
+            TakenUnits::FixedWindow(s)
         }
-        Taken::SlidingLog(mut s) => {
+        TakenUnits::SlidingLog(mut s) => {
             for entry in &mut s.entries {
                 entry.0 = moved(entry.0);
             }
-            Taken::SlidingLog(s)
+            TakenUnits::SlidingLog(s)
         }
-        Taken::Concurrency(mut s) => {
+        TakenUnits::Concurrency(mut s) => {
             for call in &mut s.calls {
                 call.ends = moved(call.ends);
             }
-            Taken::Concurrency(s)
+            TakenUnits::Concurrency(s)
         }
-        Taken::Once(OnceState::Held {
+        TakenUnits::Once(OnceState::Held {
             ticket,
             since,
             ends,
-        }) => Taken::Once(OnceState::Held {
+        }) => TakenUnits::Once(OnceState::Held {
             ticket,
             since: moved(since),
             ends: moved(ends),
         }),
-        Taken::Once(OnceState::Done { until }) => Taken::Once(OnceState::Done {
+        TakenUnits::Once(OnceState::Done { until }) => TakenUnits::Once(OnceState::Done {
             until: moved(until).max(1),
         }),
-        free @ Taken::Once(OnceState::Free) => free,
+        free @ TakenUnits::Once(OnceState::Free) => free,
     };
-    State {
+    LimitState {
         taken,
         line: Line {
             at: moved(state.line.at),

@@ -11,7 +11,7 @@ use sluiced_core::limits::once::NotCalled;
 use sluiced_core::limits::{Fit, Rule, Ticket, admission, record};
 use sluiced_core::policy::{PolicyUpdate, PolicyVersion};
 use sluiced_core::time::StoreTime;
-use sluiced_ports::limits::{Candidate, Charge, LimitStore as _, Policy};
+use sluiced_ports::limits::{Candidate, Charge, LimitStore as _, RuleInForce};
 use sluiced_ports::policies::PolicyOf;
 use sluiced_ports::store::{Family, PolicyStore as _};
 
@@ -63,7 +63,7 @@ impl Play<'_> {
             set_generation(&mut self.redis, prefix, field, 0);
         }
         for (limit, rule) in self.world.limits.iter().zip(&self.world.rules) {
-            limit.adopt(Policy {
+            limit.adopt(RuleInForce {
                 rule: rule.clone(),
                 version: PolicyVersion::NONE,
             });
@@ -150,7 +150,7 @@ impl Play<'_> {
 
     fn adopt(&mut self, limit: usize, rule: Rule) {
         let version = self.in_force(limit).version;
-        self.world.limits[limit].adopt(Policy { rule, version });
+        self.world.limits[limit].adopt(RuleInForce { rule, version });
     }
 
     fn set(&mut self, limit: usize, rule: usize, same: bool, heard: bool) {

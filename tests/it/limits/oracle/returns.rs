@@ -8,7 +8,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
 use sluiced_core::limits::cell::{self, Cell, Limit, LimitAccess};
-use sluiced_core::limits::{Rule, State, Ticket, add_debt, forgive, record};
+use sluiced_core::limits::{LimitState, Rule, Ticket, add_debt, forgive, record};
 use sluiced_core::time::StoreTime;
 use sluiced_ports::limits::{Charge, Corrected, Correction, GrantedCharge, LimitStore as _};
 
@@ -274,7 +274,7 @@ fn happened(
         let known = cell.state.take();
         let known = known.map(|state| (state.line, state.left, state.owed));
         let (line, left, owed) = known.unwrap_or_default();
-        cell.state = Some(State {
+        cell.state = Some(LimitState {
             taken,
             line,
             left,

@@ -49,11 +49,11 @@ fn a_quota_freezes_a_paced_limit_only_if_it_is_less_than_what_is_under_way() {
         };
         alone(&call).quotas[0]
     };
-    let Quota::Said { then, .. } = quota(&left(45, 30), 40) else {
+    let QuotaOutcome::Said { then, .. } = quota(&left(45, 30), 40) else {
         panic!("it is said");
     };
     assert_eq!(then, QuotaThen::Nothing);
-    let Quota::Said {
+    let QuotaOutcome::Said {
         then,
         is_implausible,
         ..
@@ -90,7 +90,7 @@ fn a_quota_of_a_key_is_written_without_what_is_spared() {
         };
         alone(&call).quotas[0]
     };
-    let Quota::Said { then, .. } = quota(&said(Some(&left)), THROTTLED, 429) else {
+    let QuotaOutcome::Said { then, .. } = quota(&said(Some(&left)), THROTTLED, 429) else {
         panic!("it is said");
     };
     let tighten = QuotaThen::Tighten {
@@ -99,6 +99,9 @@ fn a_quota_of_a_key_is_written_without_what_is_spared() {
     };
     assert_eq!(then, tighten);
     let none = said(None);
-    assert_eq!(quota(&none, Outcome::Accepted, 200), Quota::Unreadable);
-    assert_eq!(quota(&none, THROTTLED, 429), Quota::Unsaid);
+    assert_eq!(
+        quota(&none, Outcome::Accepted, 200),
+        QuotaOutcome::Unreadable
+    );
+    assert_eq!(quota(&none, THROTTLED, 429), QuotaOutcome::Unsaid);
 }

@@ -114,28 +114,28 @@ proptest! {
             maybe_taken += u32::from(call.maybe_taken());
             prop_assert!(maybe_taken <= max_attempts, "it may have been taken {} times", maybe_taken);
             let refused = matches!(said.outcome, Outcome::Throttled { .. } | Outcome::Held { .. });
-            let is_dead = matches!(follows.next, Next::Dead(_));
+            let is_dead = matches!(follows.next, NextStep::Dead(_));
             counted += follows.tries.attempts - tries.attempts;
             prop_assert!(counted <= max_attempts);
             if refused && !call.maybe_taken() {
                 prop_assert!(is_dead || follows.tries.attempts == tries.attempts, "a refusal is no failure");
-                prop_assert!(follows.next != Next::Dead(DeadReason::AttemptsExhausted));
+                prop_assert!(follows.next != NextStep::Dead(DeadReason::AttemptsExhausted));
             }
-            prop_assert_eq!(follows.next == Next::Done, follows.claims == ClaimsEnd::Accepted);
+            prop_assert_eq!(follows.next == NextStep::Done, follows.claims == ClaimsEnd::Accepted);
             let is_accepted = said.outcome == Outcome::Accepted;
             if never_repeats && call.maybe_taken() && !is_accepted {
-                prop_assert_eq!(follows.next, Next::Dead(DeadReason::Unknown));
+                prop_assert_eq!(follows.next, NextStep::Dead(DeadReason::Unknown));
                 prop_assert_eq!(follows.claims, ClaimsEnd::Unknown);
             }
             let may_freeze = matches!(said.outcome, Outcome::Throttled { .. });
             prop_assert!(follows.freeze.is_none() || may_freeze);
             match follows.next {
-                Next::Done | Next::Dead(_) => return Ok(()),
-                Next::Again { waits: NextWait::InQueue(wait, _), .. } => {
+                NextStep::Done | NextStep::Dead(_) => return Ok(()),
+                NextStep::Again { waits: NextWait::InQueue(wait, _), .. } => {
                     prop_assert!(wait > rules.max_hold);
                     prop_assert!(!said.has_rest || wait > REST, "its rest would be forgotten");
                 }
-                Next::Again { .. } => {}
+                NextStep::Again { .. } => {}
             }
             let wait = wait_of(follows.next, moment).unwrap_or_default();
             if let Outcome::Throttled { wait: asked } | Outcome::Held { wait: asked } = said.outcome {
@@ -143,7 +143,7 @@ proptest! {
             }
             let left = follows.tries;
             tries = match follows.next {
-                Next::Again { waits: NextWait::InQueue(..), .. } => left.moved(),
+                NextStep::Again { waits: NextWait::InQueue(..), .. } => left.moved(),
                 _ => left,
             };
             passed += wait.max(Duration::from_millis(1));

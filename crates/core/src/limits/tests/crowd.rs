@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use super::admission::{self, Candidate, Charge, Decision};
 use super::cell::{self, Cell, Limit, LimitAccess};
 use super::{START, at};
-use crate::limits::{Fit, Rule, State, Taken, Ticket, Unused};
+use crate::limits::{Fit, LimitState, Rule, TakenUnits, Ticket, Unused};
 use crate::time::micros;
 
 /// What becomes of a message that is granted, in thousandths.
@@ -51,7 +51,7 @@ pub(super) struct Call {
 #[derive(Debug)]
 pub(super) struct Crowd {
     pub(super) rule: Rule,
-    pub(super) state: Option<State>,
+    pub(super) state: Option<LimitState>,
     pub(super) now: u64,
     pub(super) calls: Vec<Call>,
     pub(super) granted: usize,
@@ -191,7 +191,7 @@ impl Crowd {
     /// Whether the last grant began a window of the first call.
     fn began(&self, cost: u64) -> bool {
         let taken = self.state.as_ref().map(|state| &state.taken);
-        matches!(taken, Some(Taken::FixedWindow(s)) if s.used == cost)
+        matches!(taken, Some(TakenUnits::FixedWindow(s)) if s.used == cost)
     }
 
     /// Time passes, and refunds come back meanwhile.

@@ -6,7 +6,7 @@ use proptest::test_runner::TestRunner;
 
 use super::crowd::{Call, Crowd, Fate, Step, steps};
 use super::*;
-use crate::limits::{Taken, Ticket};
+use crate::limits::{TakenUnits, Ticket};
 
 /// How the downstream counts.
 #[derive(Clone, Copy, Debug)]
@@ -272,7 +272,7 @@ fn calls_under_way_are_within_the_limit() {
                     let Some(state) = &mut crowd.state else {
                         continue;
                     };
-                    let (Rule::Concurrency(rule), Taken::Concurrency(calls)) =
+                    let (Rule::Concurrency(rule), TakenUnits::Concurrency(calls)) =
                         (&crowd.rule, &mut state.taken)
                     else {
                         continue;

@@ -246,19 +246,22 @@ fn a_template_goes_before_texts_and_statuses() {
         outcome(&judge, reply)
     };
     let seven = Duration::from_secs(7);
-    let held = Found::Meaning(Meaning::Held);
+    let held = TemplateOutcome::Meaning(Meaning::Held);
     assert_eq!(
         found(200, "busy", held),
         Some(Outcome::Held { wait: seven })
     );
     let throttled = Some(Outcome::Throttled { wait: seven });
-    assert_eq!(found(200, "busy", Found::Nothing), throttled);
-    assert_eq!(found(200, "busy", Found::Failed), throttled);
-    assert_eq!(found(200, "", Found::Nothing), Some(Outcome::Accepted));
+    assert_eq!(found(200, "busy", TemplateOutcome::Nothing), throttled);
+    assert_eq!(found(200, "busy", TemplateOutcome::Failed), throttled);
+    assert_eq!(
+        found(200, "", TemplateOutcome::Nothing),
+        Some(Outcome::Accepted)
+    );
     // What cannot be applied is never accepted; a refusal stays one.
-    assert_eq!(found(200, "", Found::Failed), None);
+    assert_eq!(found(200, "", TemplateOutcome::Failed), None);
     let transient = Some(Outcome::Transient { wait: Some(seven) });
-    assert_eq!(found(502, "<html>", Found::Failed), transient);
+    assert_eq!(found(502, "<html>", TemplateOutcome::Failed), transient);
 }
 
 #[test]
@@ -278,12 +281,15 @@ fn an_answer_that_lacks_something_is_not_accepted() {
             },
         )
     };
-    assert_eq!(lacking(200, Found::Nothing), None);
-    assert_eq!(lacking(400, Found::Nothing), None);
-    assert_eq!(lacking(200, Found::Meaning(Meaning::Accepted)), None);
-    let permanent = Found::Meaning(Meaning::Permanent);
+    assert_eq!(lacking(200, TemplateOutcome::Nothing), None);
+    assert_eq!(lacking(400, TemplateOutcome::Nothing), None);
+    assert_eq!(
+        lacking(200, TemplateOutcome::Meaning(Meaning::Accepted)),
+        None
+    );
+    let permanent = TemplateOutcome::Meaning(Meaning::Permanent);
     assert_eq!(lacking(200, permanent), Some(Outcome::Permanent));
-    assert_eq!(lacking(429, Found::Nothing), Some(THROTTLED));
+    assert_eq!(lacking(429, TemplateOutcome::Nothing), Some(THROTTLED));
     assert_eq!(judge.judge_silence(Silence::Unreadable), Outcome::TRANSIENT);
 }
 

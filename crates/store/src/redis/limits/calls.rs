@@ -101,8 +101,8 @@ impl Limits {
         let mut batch = KeyBatch::around(around);
         batch.index(limit, key);
         let args = batch.arguments(lock(&self.known).memory());
-        type Reply = (u64, u64, u64, u64, u64, u64, u64, String);
-        let reply: Reply = self.call(&self.look, &batch, args).await?;
+        type LookReply = (u64, u64, u64, u64, u64, u64, u64, String);
+        let reply: LookReply = self.call(&self.look, &batch, args).await?;
         let (now, most, remaining, reset_at, fits, until, why, state) = reply;
         let why = closing(why).ok_or_else(|| refused("a look answered something else"))?;
         Ok(Look {

@@ -31,7 +31,7 @@ use sluiced_ports::connect::Link;
 use sluiced_ports::limits::{Candidate, Decisions, GrantedAt, GrantedCharge};
 use sluiced_ports::store::StoreError;
 
-type Answer = Result<Decisions, StoreError>;
+type BatchAnswer = Result<Decisions, StoreError>;
 
 /// The question of one call: as many candidates as it takes, from one on.
 pub(super) struct Part {
@@ -56,7 +56,7 @@ pub(super) fn none() -> TaskTracker {
 
 impl Limits {
     /// Asks, and waits for the response timeout.
-    pub(super) async fn ask_part(self: &Arc<Self>, part: Part) -> Answer {
+    pub(super) async fn ask_part(self: &Arc<Self>, part: Part) -> BatchAnswer {
         let (sender, answer) = oneshot::channel();
         let question = Arc::clone(self).hear_out(part, sender);
         self.asked.spawn_on(question, &self.runtime);
@@ -84,7 +84,7 @@ impl Limits {
             .ok();
     }
 
-    async fn hear_out(self: Arc<Self>, part: Part, sender: oneshot::Sender<Answer>) {
+    async fn hear_out(self: Arc<Self>, part: Part, sender: oneshot::Sender<BatchAnswer>) {
         // Subscribed before the question: the connection may be lost and replaced within its time.
         let link = self.connection.link();
         let began = Moment::ago(Duration::ZERO);
@@ -110,7 +110,7 @@ impl Limits {
         }
     }
 
-    async fn ask_once(&self, part: &Part) -> Answer {
+    async fn ask_once(&self, part: &Part) -> BatchAnswer {
         let mut batch = KeyBatch::around(part.around);
         let candidates = part.candidates().iter().take(BATCH_MAX);
         let that_fit = candidates.map_while(|candidate| {

@@ -7,12 +7,12 @@ use redis::RedisResult;
 use tokio::time::timeout;
 use tracing::warn;
 
-use super::{Live, Locator, Server};
+use super::{LiveConnection, Locator, Server};
 use crate::redis::access::Peer;
 use crate::redis::address::Address;
 use crate::redis::info::{Life, is_replica, misfit, risks, save_points};
 use crate::redis::needs::{is_lack, lacking};
-use crate::redis::stream::Driven;
+use crate::redis::stream::DrivenConnection;
 use crate::redis::{refused, unreachable};
 use sluiced_ports::store::StoreError;
 use sluiced_settings::types::RedisMode;
@@ -21,9 +21,9 @@ use sluiced_settings::types::RedisMode;
 const CLIENT_NAME: &str = "sluiced";
 
 /// A new connection, with what its server reports about itself.
-pub(in crate::redis) struct Opened {
+pub(in crate::redis) struct NewConnection {
     pub(in crate::redis) at: Address,
-    pub(in crate::redis) connection: Driven,
+    pub(in crate::redis) connection: DrivenConnection,
     pub(in crate::redis) info: String,
     run: Life,
     /// What works, but not well.
@@ -31,7 +31,7 @@ pub(in crate::redis) struct Opened {
 }
 
 impl Server {
-    pub(super) async fn establish(&self, id: u64) -> Result<Live, StoreError> {
+    pub(super) async fn establish(&self, id: u64) -> Result<LiveConnection, StoreError> {
         let opened = self.open().await?;
         if !self.warned.swap(true, Ordering::Relaxed) {
             let server = &opened.at;
@@ -39,7 +39,7 @@ impl Server {
                 warn!(%server, "{risk}");
             }
         }
-        Ok(Live {
+        Ok(LiveConnection {
             id,
             at: opened.at,
             run: Arc::new(opened.run),
@@ -50,7 +50,7 @@ impl Server {
     }
 
     /// Finds the server, connects, and asks for all that is needed: what this returns, `run` works with.
-    pub(in crate::redis) async fn open(&self) -> Result<Opened, StoreError> {
+    pub(in crate::redis) async fn open(&self) -> Result<NewConnection, StoreError> {
         let at = match &self.place {
             Locator::At(at) => at.clone(),
             Locator::Elected(sentinels) => sentinels.primary().await?,
@@ -89,7 +89,7 @@ impl Server {
             return Err(refused(&needed));
         }
         risks.extend(lacks.wished);
-        Ok(Opened {
+        Ok(NewConnection {
             at,
             connection,
             info,

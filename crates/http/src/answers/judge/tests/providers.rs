@@ -25,7 +25,7 @@ fn judged(status: u16, headers: HeaderPairs, wait: Option<&str>) -> Outcome {
     let reply = HttpReply {
         headers: &get,
         found: TemplateFindings {
-            outcome: Found::Nothing,
+            outcome: TemplateOutcome::Nothing,
             wait,
         },
         ..plain(status)
