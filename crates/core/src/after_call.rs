@@ -69,25 +69,8 @@ pub fn decide(
     // Where a message may be called only once, a call that may have arrived is not repeated.
     let is_repeatable = call.rules.max_attempts > 1 || !call.maybe_delivered;
     let away = ended.away.filter(|_| is_repeatable);
-    let nothing = KeyChanges::Pass(Vec::new());
-    let (consequence, keys) = match call.outcome {
-        Outcome::Accepted if call.rules.shows == Shows::Nothing => {
-            let pass = refusals.unseen(call.keys, call.began);
-            (Consequence::Done, KeyChanges::Pass(pass))
-        }
-        Outcome::Accepted => {
-            let pass = refusals.accepted(call.keys, call.now.local);
-            (Consequence::Done, KeyChanges::Pass(pass))
-        }
-        Outcome::Throttled { wait } => call.throttled(wait, refusals),
-        Outcome::Held { wait } => call.refused(wait, Scope::Message, refusals),
-        Outcome::Transient { .. } if call.has_new_credentials() => {
-            (Consequence::WithNewCredentials, nothing)
-        }
-        Outcome::Transient { wait } => (call.failed(wait, away), nothing),
-        Outcome::Permanent => (Consequence::Dead(DeadReason::Rejected), nothing),
-    };
-    let freeze = match consequence {
+    let (meant, keys) = call.meant(away, refusals);
+    let freeze = match meant {
         Consequence::Freeze(wait) => Some(wait),
         _ => None,
     };
@@ -95,9 +78,7 @@ pub fn decide(
         (Outcome::Throttled { wait }, Throttles::Key { .. }) => Some(wait),
         _ => None,
     };
-    let consequence = call
-        .ends(consequence)
-        .map_or(consequence, Consequence::Dead);
+    let consequence = call.ends(meant).map_or(meant, Consequence::Dead);
     AfterCall {
         next: call.next(consequence, opening),
         tries: call.tried(consequence),
@@ -118,6 +99,28 @@ pub fn decide(
 }
 
 impl CallEnd<'_> {
+    /// What the outcome means for the message, and for the keys that count it.
+    fn meant(&self, away: Option<Away>, refusals: &mut Refusals) -> (Consequence, KeyChanges) {
+        let nothing = KeyChanges::Pass(Vec::new());
+        match self.outcome {
+            Outcome::Accepted if self.rules.shows == Shows::Nothing => {
+                let pass = refusals.unseen(self.keys, self.began);
+                (Consequence::Done, KeyChanges::Pass(pass))
+            }
+            Outcome::Accepted => {
+                let pass = refusals.accepted(self.keys, self.now.local);
+                (Consequence::Done, KeyChanges::Pass(pass))
+            }
+            Outcome::Throttled { wait } => self.throttled(wait, refusals),
+            Outcome::Held { wait } => self.refused(wait, Scope::Message, refusals),
+            Outcome::Transient { .. } if self.has_new_credentials() => {
+                (Consequence::WithNewCredentials, nothing)
+            }
+            Outcome::Transient { wait } => (self.failed(wait, away), nothing),
+            Outcome::Permanent => (Consequence::Dead(DeadReason::Rejected), nothing),
+        }
+    }
+
     /// What it shows about the downstream. A permanent outcome is about the message.
     const fn evidence(&self) -> Evidence {
         match (self.outcome, self.reply) {

@@ -97,23 +97,14 @@ pub fn lease(
     now: StoreTime,
 ) -> LeaseAnswer {
     let now = now.as_micros();
-    let (mut s, guarded) = match state.take() {
-        Some(s)
-            if s.run == run
-                && !s.shows_a_step(now)
-                && !ask.clock_view.saw_a_step(s.generation, now) =>
-        {
-            (s, false)
-        }
-        lost => (restart(lost, pace, run, ask, now), true),
-    };
+    let (mut s, guarded) = resume(state.take(), pace, run, ask, now);
     let trusted = ask.clock_view.is_trusted(s.generation, now);
     let turn = ask
         .turn
         .filter(|turn| trusted && turn.at.as_micros() <= now);
-    let (first, rem) = first_slot(&s, pace, ask, now);
+    let first = first_slot(&s, pace, ask, now);
     let available = if trusted {
-        open(&s, pace, turn, first, rem, now).min(ask.want)
+        open(&s, pace, turn, first, now).min(ask.want)
     } else {
         0
     };
@@ -122,10 +113,10 @@ pub fn lease(
         .ok()
         .and_then(NonZeroU32::new)
         .map(|count| {
-            book(&mut s, pace, first, rem + granted * pace.period, now);
+            book(&mut s, pace, first, granted, now);
             Grant {
-                first: StoreTime::from_micros(first),
-                rem,
+                first: StoreTime::from_micros(first.at),
+                rem: first.rem,
                 count,
             }
         });
@@ -163,6 +154,26 @@ impl Schedule {
     }
 }
 
+/// The row to go on with, and whether it had to begin anew.
+fn resume(
+    stored: Option<Schedule>,
+    pace: &Pace,
+    run: &str,
+    ask: &Ask,
+    now: u64,
+) -> (Schedule, bool) {
+    match stored {
+        Some(s)
+            if s.run == run
+                && !s.shows_a_step(now)
+                && !ask.clock_view.saw_a_step(s.generation, now) =>
+        {
+            (s, false)
+        }
+        lost => (restart(lost, pace, run, ask, now), true),
+    }
+}
+
 /// A row in place of one that is missing, that another process of the store wrote, or whose clock
 /// stepped. A freeze may have been stored even if grants were lost, so it keeps its length: it ends
 /// as far beyond now as it did on the old clock.
@@ -197,11 +208,20 @@ fn restart(lost: Option<Schedule>, pace: &Pace, run: &str, ask: &Ask, now: u64) 
     }
 }
 
-/// The first slot that a grant could start with, and its remainder.
-fn first_slot(s: &Schedule, pace: &Pace, ask: &Ask, now: u64) -> (u64, u64) {
+/// The first slot that a grant could start with.
+#[derive(Clone, Copy)]
+struct FirstSlot {
+    at: u64,
+    rem: u64,
+}
+
+fn first_slot(s: &Schedule, pace: &Pace, ask: &Ask, now: u64) -> FirstSlot {
     let (free, rem) = free_slot(s, pace);
-    let first = free.max(now + early(pace, ask)).max(s.frozen_until);
-    (first, if first > free { 0 } else { rem })
+    let at = free.max(now + early(pace, ask)).max(s.frozen_until);
+    FirstSlot {
+        at,
+        rem: if at > free { 0 } else { rem },
+    }
 }
 
 /// A slot sooner than this after the decision would come too early for the asker.
@@ -213,7 +233,8 @@ fn early(pace: &Pace, ask: &Ask) -> u64 {
 /// of the horizon. A replica whose `turn` has come may take its share within the whole horizon. It
 /// may take more than its share if no replica waits behind it, or if more than its share lies
 /// nearer than seven eighths of the horizon: the replica for which this was kept has not come.
-fn open(s: &Schedule, pace: &Pace, turn: Option<Turn>, first: u64, rem: u64, now: u64) -> u64 {
+fn open(s: &Schedule, pace: &Pace, turn: Option<Turn>, first: FirstSlot, now: u64) -> u64 {
+    let FirstSlot { at: first, rem } = first;
     let within = |reach: u64| {
         if first > reach {
             0
@@ -255,10 +276,11 @@ fn free_slot(s: &Schedule, pace: &Pace) -> (u64, u64) {
     }
 }
 
-/// Stores a grant that starts at `first` and takes `taken` units of a microsecond divided by
-/// `units`, the remainder of the first slot included.
-fn book(s: &mut Schedule, pace: &Pace, first: u64, taken: u64, now: u64) {
-    s.next = first + taken / pace.units;
+/// Stores a grant of so many slots from `first` on.
+fn book(s: &mut Schedule, pace: &Pace, first: FirstSlot, granted: u64, now: u64) {
+    // In parts of a microsecond, of which it has `units`.
+    let taken = first.rem + granted * pace.period;
+    s.next = first.at + taken / pace.units;
     s.rem = taken % pace.units;
     if !s.has_rate_of(pace) {
         // A line that was built at another rate may be much longer than needed at this one.
@@ -301,16 +323,7 @@ fn queue_up(s: &mut Schedule, pace: &Pace, ask: &Ask, granted: u64, now: u64) ->
         let parts = pace.batch * CYCLE.saturating_sub(wait);
         (tail, (parts + dither(tail)) / CYCLE)
     };
-    // The first slot of the share must still be far enough ahead when the replica comes a little after its
-    // turn. Otherwise the row would stand still for as long.
-    let ahead = pace.horizon - early(pace, ask) - pace.horizon / 8;
-    let fits = ahead * pace.units / pace.period;
-    let room = most.min(left.min(pace.batch)).min(fits);
-    // It is for whole messages, and for one at least.
-    let share = ask
-        .whole(granted + room)
-        .saturating_sub(granted)
-        .max(ask.next(granted).min(left));
+    let share = share(pace, ask, granted, most);
     let end = start + (share * pace.period).div_ceil(pace.units);
     // The turn has come once the last slot of the share lies within the horizon. One slot later
     // would be too late where slots are further apart than the horizon reaches.
@@ -336,6 +349,20 @@ fn queue_up(s: &mut Schedule, pace: &Pace, ask: &Ask, granted: u64, now: u64) ->
         // A replica that is overtaken again counts the same slip, not another one.
         slip: overtaken.map_or(s.slip, |turn| turn.slip),
     })
+}
+
+/// How many slots a turn is for, up to `most`: for whole messages after those of the `granted` slots, and for one of
+/// them at least.
+fn share(pace: &Pace, ask: &Ask, granted: u64, most: u64) -> u64 {
+    // The first slot of the share must still be far enough ahead when the replica comes a little after its
+    // turn. Otherwise the row would stand still for as long.
+    let ahead = pace.horizon - early(pace, ask) - pace.horizon / 8;
+    let fits = ahead * pace.units / pace.period;
+    let left = ask.want - granted;
+    let room = most.min(left.min(pace.batch)).min(fits);
+    ask.whole(granted + room)
+        .saturating_sub(granted)
+        .max(ask.next(granted).min(left))
 }
 
 /// A part of [`CYCLE`] that differs from one point of the line to the next without a pattern.

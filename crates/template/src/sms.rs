@@ -215,26 +215,28 @@ pub fn read(octets: &[u8], encoding: Encoding) -> String {
             String::from_utf16_lossy(&units)
         }
         Encoding::Latin1 => octets.iter().map(|octet| char::from(*octet)).collect(),
-        Encoding::Gsm7 => {
-            let basic: Vec<char> = BASIC.chars().collect();
-            let mut octets = octets.iter().copied();
-            let mut next = || {
-                let octet = octets.next()?;
-                let place = usize::from(octet);
-                let known = match octet {
-                    ESCAPE => {
-                        let escaped = octets.next()?;
-                        let at = EXTENDED.iter().position(|known| *known == escaped);
-                        at.and_then(|at| EXTENSION.chars().nth(at))
-                    }
-                    _ if octet > ESCAPE => basic.get(place - 1).copied(),
-                    _ => basic.get(place).copied(),
-                };
-                Some(known.unwrap_or(char::REPLACEMENT_CHARACTER))
-            };
-            std::iter::from_fn(&mut next).collect()
-        }
+        Encoding::Gsm7 => read_gsm7(octets),
     }
+}
+
+fn read_gsm7(octets: &[u8]) -> String {
+    let basic: Vec<char> = BASIC.chars().collect();
+    let mut octets = octets.iter().copied();
+    let mut next = || {
+        let octet = octets.next()?;
+        let place = usize::from(octet);
+        let known = match octet {
+            ESCAPE => {
+                let escaped = octets.next()?;
+                let at = EXTENDED.iter().position(|known| *known == escaped);
+                at.and_then(|at| EXTENSION.chars().nth(at))
+            }
+            _ if octet > ESCAPE => basic.get(place - 1).copied(),
+            _ => basic.get(place).copied(),
+        };
+        Some(known.unwrap_or(char::REPLACEMENT_CHARACTER))
+    };
+    std::iter::from_fn(&mut next).collect()
 }
 
 /// The header before part `number` (from 1) of `all`, which joins it to the others (TS 23.040, sections

@@ -115,27 +115,32 @@ impl<E: Listed> Entries<E> {
             ("transient", Meaning::Transient, lists.transient),
             ("permanent", Meaning::Permanent, lists.permanent),
         ];
-        let mut entries: Vec<(ListEntry<E>, Meaning, &'static str)> = Vec::new();
+        let mut entries = Self(Vec::new());
         for (list, meaning, texts) in lists {
             for text in texts {
-                let entry = ListEntry::read(text).ok_or_else(|| ListError::Unknown {
-                    list,
-                    entry: text.clone(),
-                    right: E::RIGHT,
-                })?;
-                match entries.iter().find(|(known, ..)| *known == entry) {
-                    Some((_, before, first)) if *before != meaning => {
-                        return Err(ListError::Twice {
-                            entry: text.clone(),
-                            first,
-                            second: list,
-                        });
-                    }
-                    _ => entries.push((entry, meaning, list)),
-                }
+                entries.add(list, meaning, text)?;
             }
         }
-        Ok(Self(entries))
+        Ok(entries)
+    }
+
+    fn add(&mut self, list: &'static str, meaning: Meaning, text: &str) -> Result<(), ListError> {
+        let entry = ListEntry::read(text).ok_or_else(|| ListError::Unknown {
+            list,
+            entry: text.to_owned(),
+            right: E::RIGHT,
+        })?;
+        match self.0.iter().find(|(known, ..)| *known == entry) {
+            Some((_, before, first)) if *before != meaning => Err(ListError::Twice {
+                entry: text.to_owned(),
+                first,
+                second: list,
+            }),
+            _ => {
+                self.0.push((entry, meaning, list));
+                Ok(())
+            }
+        }
     }
 
     pub(super) fn find(&self, wanted: ListEntry<E>) -> Option<Meaning> {

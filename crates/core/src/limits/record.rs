@@ -28,7 +28,30 @@ const UNITS: u64 = 1 << 32;
 /// The text of a state at `now`.
 #[must_use]
 pub fn write(state: &LimitState, now: StoreTime) -> String {
-    let mut text = match &state.taken {
+    let mut text = taken_text(&state.taken);
+    let LimitState {
+        line, left, owed, ..
+    } = state;
+    let is_left = left.until > now.as_micros();
+    let is_owed = owed.units > 0;
+    if line.at > now.as_micros() {
+        write!(text, "|{} {}", line.at, line.spacing).ok();
+    } else if is_left || is_owed {
+        text.push_str("|0 0");
+    }
+    if is_left {
+        write!(text, "|{} {}", left.units, left.until).ok();
+    } else if is_owed {
+        text.push_str("|0 0");
+    }
+    if is_owed {
+        write!(text, "|{} {}", owed.units, owed.from).ok();
+    }
+    text
+}
+
+fn taken_text(taken: &TakenUnits) -> String {
+    match taken {
         TakenUnits::Gcra(s) => format!("g {} {} {}", s.at, s.parts, s.period),
         TakenUnits::TokenBucket(s) => format!("t {} {} {}", s.tokens, s.last, s.rem),
         TakenUnits::FixedWindow(s) => format!("w {} {} {}", s.start, s.last, s.used),
@@ -60,26 +83,7 @@ pub fn write(state: &LimitState, now: StoreTime) -> String {
             since,
             ends,
         }) => format!("o {since} {ends} {:x}", ticket.0),
-    };
-    let LimitState {
-        line, left, owed, ..
-    } = state;
-    let is_left = left.until > now.as_micros();
-    let is_owed = owed.units > 0;
-    if line.at > now.as_micros() {
-        write!(text, "|{} {}", line.at, line.spacing).ok();
-    } else if is_left || is_owed {
-        text.push_str("|0 0");
     }
-    if is_left {
-        write!(text, "|{} {}", left.units, left.until).ok();
-    } else if is_owed {
-        text.push_str("|0 0");
-    }
-    if is_owed {
-        write!(text, "|{} {}", owed.units, owed.from).ok();
-    }
-    text
 }
 
 fn push(text: &mut String, number: u64) {

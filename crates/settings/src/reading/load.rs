@@ -76,19 +76,12 @@ pub fn load_with(
     extra: Option<Extra>,
     env: impl Iterator<Item = (String, String)>,
 ) -> Result<Loaded, Faults> {
-    let (mut ours, mut of_aws) = (BTreeMap::new(), Vec::new());
-    let (mut credentials, mut proxy) = (None, None);
-    for (name, value) in env {
-        if name == "CREDENTIALS_DIRECTORY" {
-            credentials = Some(PathBuf::from(value));
-        } else if PROXIES.contains(&&*name.to_ascii_uppercase()) && !value.is_empty() {
-            proxy = Some(name);
-        } else if AwsVariables::know(&name) {
-            of_aws.push((name, value));
-        } else if name.starts_with(variables::FAMILY) {
-            ours.insert(name, value);
-        }
-    }
+    let Environment {
+        ours,
+        of_aws,
+        credentials,
+        proxy,
+    } = Environment::sort(env);
     let secrets = Secrets::new(credentials).of(needs);
     let mut layers = Layers::default();
     for file in files {
@@ -126,6 +119,35 @@ pub fn load_with(
             warnings,
         }),
         _ => Err(warnings),
+    }
+}
+
+/// The variables that matter.
+#[derive(Default)]
+struct Environment {
+    ours: BTreeMap<String, String>,
+    of_aws: Vec<(String, String)>,
+    /// Where systemd has put credentials.
+    credentials: Option<PathBuf>,
+    /// The name of a variable that leads other programs to a proxy.
+    proxy: Option<String>,
+}
+
+impl Environment {
+    fn sort(env: impl Iterator<Item = (String, String)>) -> Self {
+        let mut sorted = Self::default();
+        for (name, value) in env {
+            if name == "CREDENTIALS_DIRECTORY" {
+                sorted.credentials = Some(PathBuf::from(value));
+            } else if PROXIES.contains(&&*name.to_ascii_uppercase()) && !value.is_empty() {
+                sorted.proxy = Some(name);
+            } else if AwsVariables::know(&name) {
+                sorted.of_aws.push((name, value));
+            } else if name.starts_with(variables::FAMILY) {
+                sorted.ours.insert(name, value);
+            }
+        }
+        sorted
     }
 }
 

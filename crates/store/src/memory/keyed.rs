@@ -113,6 +113,27 @@ impl MemoryStore {
         states.refund(&name, &limit.limit(), limit.version.since(), &unused, now)
     }
 
+    /// `false`: the asker knows another policy, and nothing was corrected.
+    fn correct_now(
+        &self,
+        states: &mut KeyedStates<StateName>,
+        correction: &Correction,
+        now: StoreTime,
+    ) -> bool {
+        let in_force = self.in_force(&correction.limit, now);
+        let (name, limit) = (name(&correction.limit, correction.key), in_force.limit());
+        match correction.what {
+            Corrected::Left { units, length } => states.tighten(&name, &limit, units, length, now),
+            Corrected::Less { units, at } => {
+                let since = in_force.version.since();
+                states.refund(&name, &limit, since, &at.unused(units), now);
+                limit.access != LimitAccess::Outdated
+            }
+            Corrected::More { units } => states.add_debt(&name, &limit, units, now),
+            Corrected::Forgiven => states.forgive(&name, &limit, now),
+        }
+    }
+
     fn end_call(
         &self,
         states: &mut KeyedStates<StateName>,
@@ -207,25 +228,8 @@ impl LimitStore for MemoryStore {
                 let undone = corrections
                     .iter()
                     .enumerate()
-                    .filter_map(|(place, correction)| {
-                        let in_force = self.in_force(&correction.limit, now);
-                        let (name, limit) =
-                            (name(&correction.limit, correction.key), in_force.limit());
-                        let done = match correction.what {
-                            Corrected::Left { units, length } => {
-                                states.tighten(&name, &limit, units, length, now)
-                            }
-                            Corrected::Less { units, at } => {
-                                let since = in_force.version.since();
-                                states.refund(&name, &limit, since, &at.unused(units), now);
-                                limit.access != LimitAccess::Outdated
-                            }
-                            Corrected::More { units } => states.add_debt(&name, &limit, units, now),
-                            Corrected::Forgiven => states.forgive(&name, &limit, now),
-                        };
-                        (!done).then_some(place)
-                    });
-                undone.collect()
+                    .filter(|(_, correction)| !self.correct_now(states, correction, now));
+                undone.map(|(place, _)| place).collect()
             }))
         }
         .boxed()

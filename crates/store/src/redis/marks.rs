@@ -18,6 +18,7 @@ use tracing::warn;
 
 use super::connection::Connection;
 use super::scripts::{Arg, MARKS, ScriptCall};
+use sluiced_core::time::Mono;
 use sluiced_ports::clock::{Clock, Thread};
 use sluiced_ports::connect::Link;
 use sluiced_ports::marks::{MarkKey, Marks};
@@ -80,14 +81,7 @@ async fn keep(
             Ok(text) => {
                 match MarkKey::read(&text) {
                     Some(current) => learn(&known, current),
-                    None => {
-                        if let Some(more) = unread.event(clock.now()) {
-                            warn!(
-                                key,
-                                "this key of Redis is not what sluiced wrote there, and nothing is consumed without it: delete it{more}"
-                            );
-                        }
-                    }
+                    None => warn_of(&key, &unread, clock.now()),
                 }
                 EVERY
             }
@@ -99,6 +93,15 @@ async fn keep(
             () = is_new.notified() => {}
             () = reconnected(&mut link) => {}
         }
+    }
+}
+
+fn warn_of(key: &str, unread: &LogLimit, now: Mono) {
+    if let Some(more) = unread.event(now) {
+        warn!(
+            key,
+            "this key of Redis is not what sluiced wrote there, and nothing is consumed without it: delete it{more}"
+        );
     }
 }
 

@@ -82,15 +82,13 @@ async fn forward(
     check.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         tokio::select! {
-            message = stream.next() => match message {
-                Some(message) => {
-                    let text = message.get_payload::<String>().ok();
-                    if let Some(notice) = text.and_then(|text| read(&text, replica)) {
-                        // No listener is fine.
-                        drop(notices.send(notice));
-                    }
+            message = stream.next() => {
+                let Some(message) = message else { return };
+                let text = message.get_payload::<String>().ok();
+                if let Some(notice) = text.and_then(|text| read(&text, replica)) {
+                    // No listener is fine.
+                    drop(notices.send(notice));
                 }
-                None => return,
             },
             _ = check.tick() => {
                 let bound = connection.access().response_timeout();

@@ -68,8 +68,7 @@ fn read(body: &[u8]) -> Result<Vec<u8>, Wrong> {
         }
         match rest.value(DEPTH)? {
             Value::Number(code) if code.as_u64() == Some(DATA) => {
-                let code = rest.octet()?;
-                data.push(rest.bytes(code)?);
+                data.push(rest.binary()?);
             }
             Value::Number(code) if code.as_u64() == Some(SEQUENCE) => {
                 if sequence.replace(rest.value(DEPTH)?).is_some() {
@@ -79,10 +78,7 @@ fn read(body: &[u8]) -> Result<Vec<u8>, Wrong> {
             Value::Number(code) if code.as_u64() == Some(VALUE) => {
                 // Bytes that are no text may be compressed.
                 match rest.rest.first() {
-                    Some(0xa0 | 0xb0) => {
-                        let code = rest.octet()?;
-                        data.push(rest.bytes(code)?);
-                    }
+                    Some(0xa0 | 0xb0) => data.push(rest.binary()?),
                     _ => value = Some(rest.value(DEPTH)?),
                 }
             }
@@ -136,6 +132,11 @@ impl<'a> SectionReader<'a> {
             true => usize::try_from(u32::from_be_bytes(self.fixed()?)).map_err(|_| Wrong::Cut)?,
             false => self.octet()?.into(),
         })
+    }
+
+    fn binary(&mut self) -> Result<&'a [u8], Wrong> {
+        let code = self.octet()?;
+        self.bytes(code)
     }
 
     fn bytes(&mut self, code: u8) -> Result<&'a [u8], Wrong> {
