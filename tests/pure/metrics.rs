@@ -125,7 +125,7 @@ fn every_series_is_there_before_its_first_event() {
         drop(LinkMeters::new("redis"));
         Health::new(Clock::start())
             .waits()
-            .of("provider", &WaitsFor::ALL);
+            .begin_series("provider", &WaitsFor::ALL);
     });
     for metric in all_metrics() {
         assert!(

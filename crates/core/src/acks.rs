@@ -115,7 +115,7 @@ impl<L: Clone> Acks<L> {
 
     /// A delivery arrived. Returns `false`, and does not take it, if its tag is known already, zero, or more than 2^20
     /// above the highest known one.
-    pub fn delivered(&mut self, tag: u64) -> bool {
+    pub fn note_delivery(&mut self, tag: u64) -> bool {
         if tag >= self.next {
             if tag - self.next > MOST {
                 return false;

@@ -75,7 +75,7 @@ impl Adaptive {
     }
 
     /// The downstream said "not now".
-    pub fn throttled(&mut self, now: Mono) {
+    pub fn note_throttled(&mut self, now: Mono) {
         // Soon after a fall this is still about the earlier rate. The rate before a rise was kept.
         if self.rose || now.since(self.changed) >= self.rule.settle {
             self.throttled = true;
@@ -180,7 +180,7 @@ mod tests {
                     refused += 1;
                     // One of the replicas is the first to exceed the rate.
                     let unlucky = (self.now / SECOND) as usize % 3;
-                    self.replicas[unlucky].throttled(now);
+                    self.replicas[unlucky].note_throttled(now);
                 }
                 for replica in 0..3 {
                     if let Some(wanted) = self.replicas[replica].wanted(now) {
@@ -211,11 +211,11 @@ mod tests {
         let now = Mono::from_micros(SECOND);
         let mut adaptive = Adaptive::new(rule, 300, now);
         adaptive.in_force(320, now);
-        adaptive.throttled(now + Duration::from_millis(300));
+        adaptive.note_throttled(now + Duration::from_millis(300));
         assert_eq!(adaptive.wanted(now + Duration::from_millis(300)), Some(300));
         // A refusal after the fall is still about the earlier rate.
         adaptive.in_force(300, now + Duration::from_millis(400));
-        adaptive.throttled(now + Duration::from_millis(500));
+        adaptive.note_throttled(now + Duration::from_millis(500));
         assert_eq!(adaptive.wanted(now + Duration::from_millis(500)), None);
     }
 
@@ -257,7 +257,7 @@ mod tests {
             if let Some(wanted) = adaptive.wanted(later) {
                 assert!((3..=7).contains(&wanted), "{current}: {wanted}");
             }
-            adaptive.throttled(later);
+            adaptive.note_throttled(later);
             let much_later = later + Duration::from_secs(5);
             if let Some(wanted) = adaptive.wanted(much_later) {
                 assert!((3..=7).contains(&wanted), "{current}: {wanted}");

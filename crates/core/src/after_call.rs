@@ -65,7 +65,7 @@ pub fn decide(
     refusals: &mut Refusals,
     opening: impl Fn(StoreTime) -> StoreTime,
 ) -> AfterCall {
-    let ended = gate.ended(call.evidence(), call.now.local);
+    let ended = gate.note_call_end(call.evidence(), call.now.local);
     // Where a message may be called only once, a call that may have arrived is not repeated.
     let is_repeatable = call.rules.max_attempts > 1 || !call.maybe_delivered;
     let away = ended.away.filter(|_| is_repeatable);
@@ -104,11 +104,11 @@ impl CallEnd<'_> {
         let nothing = KeyChanges::Pass(Vec::new());
         match self.outcome {
             Outcome::Accepted if self.rules.shows == Shows::Nothing => {
-                let pass = refusals.unseen(self.keys, self.began);
+                let pass = refusals.note_unseen(self.keys, self.began);
                 (Consequence::Done, KeyChanges::Pass(pass))
             }
             Outcome::Accepted => {
-                let pass = refusals.accepted(self.keys, self.now.local);
+                let pass = refusals.note_accepted(self.keys, self.now.local);
                 (Consequence::Done, KeyChanges::Pass(pass))
             }
             Outcome::Throttled { wait } => self.throttled(wait, refusals),
@@ -169,7 +169,7 @@ impl CallEnd<'_> {
             Throttles::All => Consequence::Freeze(wait),
             Throttles::Key { key, is_for_all } => {
                 if !is_for_all {
-                    refusals.named(key, self.now.local);
+                    refusals.note_named(key, self.now.local);
                     refused.push((key, wait));
                 }
                 match self.tries.refused_for(self.now.store) >= self.rules.max_refused {
@@ -197,7 +197,7 @@ impl CallEnd<'_> {
             wait,
             scope,
         };
-        let ruling = refusals.refused(&refusal, self.now.local);
+        let ruling = refusals.rule_on(&refusal, self.now.local);
         let consequence = if ruling.is_about_all {
             Consequence::Freeze(ruling.wait)
         } else if refused_for >= self.rules.max_refused && ruling.others_pass {

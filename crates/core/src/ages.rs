@@ -25,13 +25,13 @@ pub struct Ages {
 
 impl Ages {
     /// A message that was published at `born` waits in the replica for its call.
-    pub fn took(&mut self, born: StoreTime) {
+    pub fn note_waiting(&mut self, born: StoreTime) {
         *self.held.entry(born).or_default() += 1;
         self.youngest = self.youngest.max(Some(born));
     }
 
     /// The message is called, or the replica no longer holds it.
-    pub fn left(&mut self, born: StoreTime) {
+    pub fn note_gone(&mut self, born: StoreTime) {
         if let Some(count) = self.held.get_mut(&born) {
             *count -= 1;
             if *count == 0 {
@@ -64,19 +64,19 @@ mod tests {
         let mut ages = Ages::default();
         assert_eq!(ages.oldest(false, at(100)), None);
         for born in [70, 60, 60, 90] {
-            ages.took(at(born));
+            ages.note_waiting(at(born));
         }
         assert_eq!(ages.oldest(true, at(101)), Some(at(60)));
         for born in [60, 60, 90] {
-            ages.left(at(born));
+            ages.note_gone(at(born));
         }
         assert_eq!(ages.oldest(true, at(102)), Some(at(70)));
-        ages.left(at(70));
+        ages.note_gone(at(70));
         assert_eq!(ages.oldest(false, at(103)), None);
         // Ready messages were published after all that came.
         assert_eq!(ages.oldest(true, at(103)), Some(at(90)));
-        ages.took(at(110));
-        ages.left(at(110));
+        ages.note_waiting(at(110));
+        ages.note_gone(at(110));
         assert_eq!(ages.oldest(true, at(120)), Some(at(110)));
         // After a quiet night, messages that come in the morning are young.
         assert_eq!(ages.oldest(false, at(9_000)), None);

@@ -169,7 +169,7 @@ impl Breaker {
     /// Whether it needs a message for the probe: the pause is over, or the store has just been asked or has
     /// just allowed it.
     #[must_use]
-    pub fn probes(&self, now: Mono) -> bool {
+    pub fn needs_probe(&self, now: Mono) -> bool {
         match self.state {
             BreakerState::Open(until) => until <= now,
             BreakerState::Asking(_) | BreakerState::Probe(_) => true,
@@ -272,7 +272,7 @@ impl Breaker {
     }
 
     /// A call was started. Returns whether it is the probe.
-    pub fn sent(&mut self, now: Mono) -> bool {
+    pub fn note_call(&mut self, now: Mono) -> bool {
         let BreakerState::Probe(until) = self.state else {
             return false;
         };
@@ -282,7 +282,7 @@ impl Breaker {
     }
 
     /// The probe was started and did not leave, because its slot had passed: it must still be made.
-    pub const fn unsent(&mut self) {
+    pub const fn note_unsent(&mut self) {
         if let BreakerState::Probing { until, .. } = self.state {
             self.state = BreakerState::Probe(until);
         }
@@ -368,7 +368,7 @@ impl Breaker {
     }
 
     /// The store did not answer.
-    pub fn unanswered(&mut self, now: Mono) {
+    pub fn note_no_answer(&mut self, now: Mono) {
         if let BreakerState::Asking(_) = self.state {
             self.state = BreakerState::Open(now + ASK_AGAIN);
         }

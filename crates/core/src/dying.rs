@@ -83,7 +83,7 @@ impl Dying {
 
     /// For how long no message is taken, because so many were set aside already; `None`: they are taken.
     #[must_use]
-    pub fn rest(&self, now: Mono) -> Option<Duration> {
+    pub fn pause_left(&self, now: Mono) -> Option<Duration> {
         let left = ASIDE.checked_sub(now.since(self.minute?))?;
         let is_full = self.is_braked() && self.aside >= MOST_ASIDE;
         (is_full && !left.is_zero()).then_some(left)
@@ -119,7 +119,7 @@ mod tests {
         for _ in 0..50 {
             assert!(dying.is_braked());
             assert_eq!(dying.record_unfit(START), Unfit::IsSetAside);
-            assert_eq!((dying.in_a_row(), dying.rest(START)), (3, None));
+            assert_eq!((dying.in_a_row(), dying.pause_left(START)), (3, None));
         }
         dying.record_fit();
         assert!(!dying.is_braked());
@@ -132,7 +132,7 @@ mod tests {
         let (mut now, mut aside) = (START, 0_u64);
         let end = START + ASIDE * 10;
         while now < end {
-            match dying.rest(now) {
+            match dying.pause_left(now) {
                 Some(rest) => now = now + rest,
                 None => {
                     assert_eq!(dying.record_unfit(now), Unfit::IsSetAside);
@@ -154,18 +154,24 @@ mod tests {
             assert_eq!(dying.record_unfit(START), Unfit::IsSetAside);
         }
         let later = START + Duration::from_secs(4);
-        assert_eq!(dying.rest(later), Some(ASIDE - Duration::from_secs(4)));
+        assert_eq!(
+            dying.pause_left(later),
+            Some(ASIDE - Duration::from_secs(4))
+        );
         dying.record_fit();
-        assert_eq!(dying.rest(later), None);
+        assert_eq!(dying.pause_left(later), None);
         assert_eq!(dying.record_unfit(later), Unfit::Dies);
-        assert_eq!(dying.rest(later), Some(ASIDE - Duration::from_secs(4)));
-        assert_eq!(dying.rest(START + ASIDE), None);
+        assert_eq!(
+            dying.pause_left(later),
+            Some(ASIDE - Duration::from_secs(4))
+        );
+        assert_eq!(dying.pause_left(START + ASIDE), None);
     }
 
     #[test]
     fn it_can_be_switched_off() {
         let mut dying = Dying::new(None);
         (0..1000).for_each(|_| assert_eq!(dying.record_unfit(START), Unfit::Dies));
-        assert_eq!((dying.rest(START), dying.is_braked()), (None, false));
+        assert_eq!((dying.pause_left(START), dying.is_braked()), (None, false));
     }
 }

@@ -170,7 +170,7 @@ impl Gate {
     }
 
     /// A call was started. Returns whether it is the probe.
-    pub fn sent(&mut self, now: Mono) -> bool {
+    pub fn note_call(&mut self, now: Mono) -> bool {
         if self.spent_until.is_none_or(|asked| asked <= now) {
             self.no_grants_until = None;
         }
@@ -178,24 +178,24 @@ impl Gate {
             return false;
         };
         self.next_review = None;
-        breaker.sent(now)
+        breaker.note_call(now)
     }
 
-    /// A call was started and did not leave; `is_probe`: as [`Self::sent`] returned. Returns whether the gate
+    /// A call was started and did not leave; `is_probe`: as [`Self::note_call`] returned. Returns whether the gate
     /// may have changed.
-    pub fn unsent(&mut self, is_probe: bool) -> bool {
+    pub fn note_unsent(&mut self, is_probe: bool) -> bool {
         let Some(breaker) = self.breaker.as_mut().filter(|own| !own.is_closed()) else {
             return false;
         };
         if is_probe {
-            breaker.unsent();
+            breaker.note_unsent();
         }
         self.next_review = None;
         true
     }
 
     /// A call ended, with this sign of the downstream.
-    pub fn ended(&mut self, evidence: Evidence, now: Mono) -> CallEnded {
+    pub fn note_call_end(&mut self, evidence: Evidence, now: Mono) -> CallEnded {
         let Some(breaker) = &mut self.breaker else {
             return CallEnded::default();
         };
@@ -229,7 +229,7 @@ impl Gate {
     }
 
     /// A message came: there may be something to probe with.
-    pub fn arrived(&mut self) {
+    pub fn note_arrival(&mut self) {
         if self.is_away() {
             self.next_review = None;
         }
@@ -237,18 +237,20 @@ impl Gate {
 
     /// Whether the breaker needs a message for the probe.
     #[must_use]
-    pub fn probes(&self, now: Mono) -> bool {
-        self.breaker.as_ref().is_some_and(|own| own.probes(now))
+    pub fn needs_probe(&self, now: Mono) -> bool {
+        self.breaker
+            .as_ref()
+            .is_some_and(|own| own.needs_probe(now))
     }
 
     /// The store answered about the breaker; `None`: it did not.
-    pub fn answered(&mut self, status: Option<&BreakerStatus>, now: Mono) {
+    pub fn note_answer(&mut self, status: Option<&BreakerStatus>, now: Mono) {
         self.next_review = None;
         let Some(breaker) = &mut self.breaker else {
             return;
         };
         let Some(status) = status else {
-            return breaker.unanswered(now);
+            return breaker.note_no_answer(now);
         };
         let until = status.until.map(|at| now + at.since(status.now));
         breaker.update(status, until, now);

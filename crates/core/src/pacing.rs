@@ -271,16 +271,16 @@ impl Pacing {
     }
 
     /// The store answered what a row asked.
-    pub fn answered(&mut self, row: Row, answer: &LeaseAnswer, now: Mono) {
+    pub fn note_answer(&mut self, row: Row, answer: &LeaseAnswer, now: Mono) {
         if let Some(holder) = self.holder_mut(row) {
-            holder.answered(answer, now);
+            holder.note_answer(answer, now);
         }
     }
 
     /// The store did not answer.
-    pub fn failed(&mut self, row: Row, now: Mono) {
+    pub fn note_failure(&mut self, row: Row, now: Mono) {
         if let Some(holder) = self.holder_mut(row) {
-            holder.failed(now);
+            holder.note_failure(now);
         }
     }
 
@@ -323,11 +323,11 @@ impl Pacing {
     }
 
     /// As [`Pacing::frozen_for`], after a refusal that the store is told of.
-    pub fn refused_for(&mut self, length: Duration, now: Mono) {
+    pub fn freeze_after_refusal(&mut self, length: Duration, now: Mono) {
         match self {
             Self::Paced(rows) => {
                 for holder in rows.holders_mut() {
-                    holder.refused_for(length, now);
+                    holder.freeze_after_refusal(length, now);
                 }
             }
             Self::Free { .. } => self.frozen_for(length, now),

@@ -110,7 +110,7 @@ pub enum CameFrom {
 /// What becomes of a message that arrives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Choice {
-    /// The message is held from now on, until [`Parking::left`].
+    /// The message is held from now on, until [`Parking::note_departure`].
     Keep,
     /// The message goes to its tenant's parked queue.
     Park,
@@ -164,7 +164,7 @@ impl Parking {
 
     /// A message arrives. `parked` is how many messages of the route are parked by all replicas;
     /// while that is unknown (`None`), nothing is parked.
-    pub fn arrived(
+    pub fn note_arrival(
         &mut self,
         share: Share,
         origin: CameFrom,
@@ -189,7 +189,7 @@ impl Parking {
     }
 
     /// A message that was kept is no longer held.
-    pub fn left(&mut self, share: Share, origin: CameFrom) {
+    pub fn note_departure(&mut self, share: Share, origin: CameFrom) {
         let work = u64::from(origin != CameFrom::Parked);
         self.held = self.held.saturating_sub(work);
         if let Some(tenant) = self.tenants.get_mut(&share.tenant) {

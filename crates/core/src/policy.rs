@@ -142,7 +142,7 @@ impl FileCounts {
 
     /// Whether more than half of the replicas have this file.
     #[must_use]
-    pub const fn most(self) -> bool {
+    pub const fn is_majority(self) -> bool {
         self.same > self.replicas / 2
     }
 }
@@ -202,7 +202,7 @@ pub fn declare(
         },
     };
     let went_back = policy.settle(now);
-    if files.most() && policy.file != declaration.file {
+    if files.is_majority() && policy.file != declaration.file {
         policy = file(&policy, &declaration.file);
     } else if ends(&policy.text).1.is_some_and(|end| end <= now) {
         policy = file(&policy, &policy.file);

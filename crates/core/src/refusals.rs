@@ -133,7 +133,7 @@ pub struct Refusals {
 impl Refusals {
     /// A call of a message with these keys was accepted. Returns those of them that were refused and may be
     /// called again.
-    pub fn accepted(&mut self, keys: &[KeyId], now: Mono) -> Vec<KeyId> {
+    pub fn note_accepted(&mut self, keys: &[KeyId], now: Mono) -> Vec<KeyId> {
         self.accepted = Some(now);
         let all = std::mem::take(&mut self.all);
         // A run about all may have been chance, too: it counts as a short one.
@@ -148,7 +148,7 @@ impl Refusals {
     /// A call of a message with these keys began then, and its answer is not seen here: that says nothing of the
     /// account. Returns those of its keys that had been refused before: the call has waited for them, and the next
     /// answer that is seen decides again.
-    pub fn unseen(&mut self, keys: &[KeyId], began: Mono) -> Vec<KeyId> {
+    pub fn note_unseen(&mut self, keys: &[KeyId], began: Mono) -> Vec<KeyId> {
         let waited = |key: &&KeyId| {
             let run = self.keys.get(*key);
             run.is_some_and(|run| run.is_judged && run.last < began)
@@ -159,7 +159,7 @@ impl Refusals {
     }
 
     /// A call was refused.
-    pub fn refused(&mut self, refusal: &Refusal<'_>, now: Mono) -> Ruling {
+    pub fn rule_on(&mut self, refusal: &Refusal<'_>, now: Mono) -> Ruling {
         let others_pass = self.all.is_empty() && self.accepted.is_some();
         let again = |refused_for: Duration| refused_for.min(LONGEST).max(refusal.wait);
         let mut ruling = Ruling {
@@ -198,7 +198,7 @@ impl Refusals {
     }
 
     /// A refusal names this key: it is about the key, whatever other calls show, until a call of it is accepted.
-    pub fn named(&mut self, key: KeyId, now: Mono) {
+    pub fn note_named(&mut self, key: KeyId, now: Mono) {
         let run = self.run(key);
         run.is_judged = true;
         run.since.get_or_insert(now);
@@ -207,7 +207,7 @@ impl Refusals {
 
     /// The keys among `keys` that are refused: a call is made to see whether they still are, and until its answer
     /// comes no other message of them is called.
-    pub fn probed<'a>(&'a self, keys: &'a [KeyId]) -> impl Iterator<Item = KeyId> + 'a {
+    pub fn refused_among<'a>(&'a self, keys: &'a [KeyId]) -> impl Iterator<Item = KeyId> + 'a {
         let judged = |key: &&KeyId| self.keys.get(*key).is_some_and(|run| run.is_judged);
         let keys = if self.keys.is_empty() { &[] } else { keys };
         keys.iter().filter(judged).copied()

@@ -108,7 +108,7 @@ pub fn lease(
     } else {
         0
     };
-    let granted = ask.whole(available);
+    let granted = ask.whole_messages(available);
     let grant = u32::try_from(granted)
         .ok()
         .and_then(NonZeroU32::new)
@@ -184,7 +184,7 @@ fn restart(lost: Option<Schedule>, pace: &Pace, run: &str, ask: &Ask, now: u64) 
     let left = lost.as_ref().map_or(0, |s| {
         s.freeze_left(
             ask.clock_view
-                .of(s.generation)
+                .predicted(s.generation)
                 .map_or(now, StoreTime::as_micros),
         )
     });
@@ -303,7 +303,7 @@ fn queue_up(s: &mut Schedule, pace: &Pace, ask: &Ask, granted: u64, now: u64) ->
     if left == 0 {
         return None;
     }
-    let known = ask.clock_view.of(s.generation).is_some();
+    let known = ask.clock_view.predicted(s.generation).is_some();
     let old = ask.turn.filter(|_| granted == 0 && known);
     if let Some(turn) = old.filter(|turn| turn.at.as_micros() > now) {
         // It has a turn already: an early ask neither loses it nor lengthens the line.
@@ -360,9 +360,9 @@ fn share(pace: &Pace, ask: &Ask, granted: u64, most: u64) -> u64 {
     let fits = ahead * pace.units / pace.period;
     let left = ask.want - granted;
     let room = most.min(left.min(pace.batch)).min(fits);
-    ask.whole(granted + room)
+    ask.whole_messages(granted + room)
         .saturating_sub(granted)
-        .max(ask.next(granted).min(left))
+        .max(ask.next_cost(granted).min(left))
 }
 
 /// A part of [`CYCLE`] that differs from one point of the line to the next without a pattern.

@@ -79,7 +79,7 @@ pub struct Progress {
 
 impl Progress {
     /// Checks the route; returns whether it is stalled.
-    pub fn look(
+    pub fn check(
         &mut self,
         seen: RouteTotals,
         waits: RouteWaits,

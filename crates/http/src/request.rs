@@ -216,7 +216,7 @@ impl RequestTemplate {
             }
         };
         let (body, coding) = match &self.body {
-            BodySource::Message => match content::passed(message)? {
+            BodySource::Message => match content::passed_on(message)? {
                 (Cow::Borrowed(_), coding) => (message.body.clone(), coding),
                 (Cow::Owned(body), coding) => (Bytes::from(body), coding),
             },

@@ -134,7 +134,7 @@ impl Admission {
             Ok(answer) if answer.decisions.len() == question.asked.len() => answer,
             answer => {
                 self.count_unanswered(answer.err(), &question, pacer, now);
-                return scheduler.unanswered(question, now);
+                return scheduler.note_no_answer(question, now);
             }
         };
         for (asked, decision) in question.asked.iter().zip(&answer.decisions) {
@@ -143,7 +143,7 @@ impl Admission {
         if answer.alone {
             scheduler.set_alone();
         }
-        scheduler.answered(question, answer.now, answer.decisions, now);
+        scheduler.note_decisions(question, answer.now, answer.decisions, now);
         pacer.learned(scheduler, now);
     }
 

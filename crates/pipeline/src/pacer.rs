@@ -148,10 +148,10 @@ impl Pacer {
             Alarm::new(clock)?
         };
         let waits = health.waits();
-        waits.of(&name, &[WaitsFor::Freeze, WaitsFor::Pause]);
+        waits.begin_series(&name, &[WaitsFor::Freeze, WaitsFor::Pause]);
         for limit in keyed.limit_meters.keys() {
             let debts = [WaitsFor::Debt, WaitsFor::Quota];
-            waits.of(limit, &[debts, [WaitsFor::Lost, WaitsFor::Pause]].concat());
+            waits.begin_series(limit, &[debts, [WaitsFor::Lost, WaitsFor::Pause]].concat());
         }
         let heartbeat = health.watch_loop(&format!("limit {name}"));
         let pacer = Self {
@@ -273,8 +273,8 @@ impl Pacer {
         if keys.is_empty() {
             return;
         }
-        for key in lock(&self.handle.refusals).probed(&keys) {
-            self.scheduler.probed(key, now);
+        for key in lock(&self.handle.refusals).refused_among(&keys) {
+            self.scheduler.note_probe(key, now);
         }
     }
 

@@ -118,7 +118,7 @@ impl WatchedRoute {
         };
         let waits = self.waits(scheduler, now);
         let bound = scheduler.may_stand_for();
-        let stalled = self.progress.look(seen, waits, bound, now);
+        let stalled = self.progress.check(seen, waits, bound, now);
         let was = !self.link.borrow().is_up();
         let route = &self.route;
         route.meters.stalled.set(if stalled { 1.0 } else { 0.0 });

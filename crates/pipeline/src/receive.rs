@@ -37,8 +37,8 @@ pub(super) async fn run(route: Arc<Route>, pacer: PacerHandle, clock: Clock) {
     let mut emptied = clock.now();
     loop {
         // No delivery is taken: the deliveries in the channel are given back if the route is closed meanwhile.
-        if let Some(rest) = route.fitness.rest() {
-            sleep(rest.min(route.rules.hold_limit)).await;
+        if let Some(pause) = route.fitness.pause_left() {
+            sleep(pause.min(route.rules.hold_limit)).await;
             give_back_old(&route, &mut deliveries, &mut emptied, clock.now());
             // Nothing more moves here; another route may send these.
             while moved.try_recv().is_ok() {

@@ -167,7 +167,7 @@ impl Route {
         let part = |kind: &str| format!("{kind}{}", route.name);
         health.component(&part(MESSAGES), route.fitness.link());
         let name = format!("{ROUTE}{}", route.name);
-        health.waits().of(&name, &[WaitsFor::Pause]);
+        health.waits().begin_series(&name, &[WaitsFor::Pause]);
         if let Some(link) = route.gate.link() {
             health.component(&part(DOWNSTREAM), link);
         }

@@ -87,7 +87,7 @@ impl Secrets {
 
     /// Only those that a command needs: the others need not exist.
     #[must_use]
-    pub(super) const fn of(mut self, needs: Needs) -> Self {
+    pub(super) const fn limited_to(mut self, needs: Needs) -> Self {
         self.needs = needs;
         self
     }

@@ -289,7 +289,7 @@ impl<'a, W: FleetWatch> Fleet<'a, W> {
             SimEvent::AdmitFailed { id } => self.unanswered(replica, id, mono),
             SimEvent::Again(parcels) => {
                 for parcel in &parcels {
-                    replica.scheduler.refunded(parcel.keys());
+                    replica.scheduler.note_refund(parcel.keys());
                 }
                 for parcel in parcels.into_iter().rev() {
                     self.again(replica, parcel);
@@ -307,7 +307,7 @@ impl<'a, W: FleetWatch> Fleet<'a, W> {
                 replica.scheduler.pacing_mut().frozen(row, &freeze, mono);
             }
             SimEvent::Freed { .. } if replica.is_deaf => {}
-            SimEvent::Freed { key, units } => replica.scheduler.freed(key, units, mono),
+            SimEvent::Freed { key, units } => replica.scheduler.note_freed(key, units, mono),
             SimEvent::Beat => self.beat(replica),
             SimEvent::Handshake => self.handshake(replica, mono),
             SimEvent::Changed => self.declare(replica),
@@ -353,9 +353,9 @@ impl<'a, W: FleetWatch> Fleet<'a, W> {
                         continue;
                     };
                     let slot = Slot { leave_by, ..slot };
-                    replica.gate.sent(mono);
-                    for key in replica.refusals.probed(&parcel.own_keys()) {
-                        replica.scheduler.probed(key, mono);
+                    replica.gate.note_call(mono);
+                    for key in replica.refusals.refused_among(&parcel.own_keys()) {
+                        replica.scheduler.note_probe(key, mono);
                     }
                     let dispatch = self.spread(DISPATCH) + self.late();
                     self.after(dispatch, replica.id, SimEvent::Call { parcel, slot });

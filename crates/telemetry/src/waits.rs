@@ -102,7 +102,7 @@ impl Waits {
     }
 
     /// From now on this limit may have such waits: its series begin.
-    pub fn of(&self, limit: &str, what: &[WaitsFor]) {
+    pub fn begin_series(&self, limit: &str, what: &[WaitsFor]) {
         for what in what {
             publish(limit, *what, Duration::ZERO);
         }
@@ -123,7 +123,7 @@ impl Waits {
     }
 
     /// The limit as a whole grants nothing before `until`, whatever was known. `None`: it does.
-    pub fn whole(&self, limit: &str, what: WaitsFor, until: Option<Mono>) {
+    pub fn set_whole(&self, limit: &str, what: WaitsFor, until: Option<Mono>) {
         let is_known = lock(&self.ends).contains_key(&(Arc::from(limit), what));
         match until {
             // A wait that is shown is shown until it is over.
@@ -194,7 +194,7 @@ mod tests {
         waits.end("account", WaitsFor::Freeze);
         assert_eq!(waits.all(), []);
         let left = |waits: &Waits| Some(waits.all().first()?.left);
-        let whole = |until| waits.whole("account", WaitsFor::Pause, until);
+        let whole = |until| waits.set_whole("account", WaitsFor::Pause, until);
         whole(Some(clock.now() + 4 * second));
         assert_eq!(left(&waits), None, "it is short");
         whole(Some(clock.now() + UNTIL_RESUMED + second));
@@ -208,7 +208,7 @@ mod tests {
         assert!(resumes(&waits, "`sluiced limits resume`"));
         whole(None);
         assert_eq!(left(&waits), None);
-        waits.whole("route.sms", WaitsFor::Pause, Some(soon));
+        waits.set_whole("route.sms", WaitsFor::Pause, Some(soon));
         assert!(resumes(&waits, "`sluiced routes resume`"));
     }
 }

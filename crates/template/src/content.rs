@@ -40,7 +40,7 @@ pub(crate) fn read(message: &Message, most: u64) -> Result<Cow<'_, [u8]>, Undeco
 ///
 /// # Errors
 /// When the sections cannot be read.
-pub fn passed(message: &Message) -> Result<(Cow<'_, [u8]>, Option<&'static str>), Undecodable> {
+pub fn passed_on(message: &Message) -> Result<(Cow<'_, [u8]>, Option<&'static str>), Undecodable> {
     let body = sectioned(message).map_err(wrong)?;
     let named = match codings(message).as_slice() {
         // Some publishers call it by another name.
@@ -71,7 +71,7 @@ fn wrong(why: String) -> Undecodable {
 /// Without the sections of AMQP 1.0.
 fn sectioned(message: &Message) -> Result<Cow<'_, [u8]>, String> {
     let is_marked = message.properties.kind.as_deref() == Some("amqp-1.0");
-    match is_marked && sections::are(&message.body) {
+    match is_marked && sections::has_sections(&message.body) {
         true => sections::content(&message.body).map(Cow::Owned),
         false => Ok(Cow::Borrowed(&message.body)),
     }

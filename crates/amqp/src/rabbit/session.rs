@@ -214,7 +214,7 @@ impl Session {
 
     fn hand_out(&mut self, delivery: BrokerDelivery) {
         let tag = delivery.delivery_tag;
-        if !self.unsettled.acks.delivered(tag) {
+        if !self.unsettled.acks.note_delivery(tag) {
             return;
         }
         if delivery.redelivered {

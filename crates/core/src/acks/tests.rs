@@ -11,7 +11,7 @@ fn at(millis: u64) -> Mono {
 fn with(count: u64) -> Acks<()> {
     let mut acks = Acks::new(AckBounds::for_prefetch(400));
     for tag in 1..=count {
-        assert!(acks.delivered(tag));
+        assert!(acks.note_delivery(tag));
     }
     acks
 }
@@ -106,7 +106,7 @@ fn a_tag_settles_once() {
 fn what_was_not_seen_yet_is_not_settled_along_with_others() {
     let mut acks = Acks::new(AckBounds::for_prefetch(400));
     for tag in [3, 1, 4] {
-        assert!(acks.delivered(tag));
+        assert!(acks.note_delivery(tag));
     }
     for tag in [1, 3, 4] {
         assert!(acks.settle(tag, Fate::Ack, (), at(0)));
@@ -115,11 +115,11 @@ fn what_was_not_seen_yet_is_not_settled_along_with_others() {
     assert_eq!(acks.take(at(5)).frames, [frame(Fate::Ack, 1, false)]);
     let alone = [frame(Fate::Ack, 3, false), frame(Fate::Ack, 4, false)];
     assert_eq!(acks.take(at(50)).frames, alone);
-    assert!(acks.delivered(2), "it comes late");
-    assert!(!acks.delivered(2) && !acks.delivered(3) && !acks.delivered(1));
+    assert!(acks.note_delivery(2), "it comes late");
+    assert!(!acks.note_delivery(2) && !acks.note_delivery(3) && !acks.note_delivery(1));
     assert!(acks.settle(2, Fate::Ack, (), at(60)));
     assert_eq!(acks.take(at(65)).frames, [frame(Fate::Ack, 2, false)]);
-    assert!(!acks.delivered(u64::MAX) && acks.delivered(5));
+    assert!(!acks.note_delivery(u64::MAX) && acks.note_delivery(5));
 }
 
 /// The broker's side: which tags are outstanding, and what a frame does to them.
@@ -166,7 +166,7 @@ proptest! {
         for &tag in &order[..settled] {
             while !here.contains(&tag) {
                 let next = coming.next().expect("it comes");
-                prop_assert!(acks.delivered(next));
+                prop_assert!(acks.note_delivery(next));
                 here.insert(next);
             }
             prop_assert!(acks.settle(tag, fate(tag), (), at(now)));

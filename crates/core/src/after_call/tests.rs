@@ -100,7 +100,7 @@ fn away(call: &CallEnd<'_>) -> AfterCall {
         changed: true,
         why: "503".into(),
     };
-    gate.answered(Some(&status), call.now.local);
+    gate.note_answer(Some(&status), call.now.local);
     decide(call, &mut gate, &mut Refusals::default(), |at| at)
 }
 
@@ -116,7 +116,7 @@ fn breaker() -> BreakerRule {
 /// A call that is refused while others pass.
 fn refused_alone(call: &CallEnd<'_>) -> AfterCall {
     let mut refusals = Refusals::default();
-    refusals.accepted(&[], call.now.local);
+    refusals.note_accepted(&[], call.now.local);
     decide(call, &mut Gate::new(None, None), &mut refusals, |at| at)
 }
 

@@ -118,7 +118,7 @@ fn one_replica_probes_at_a_time_and_pauses_grow_to_their_bound() {
         let probing = fleet.at(last + pause);
         assert_eq!(probing, [replica]);
         let now = fleet.mono();
-        fleet.replicas[probing[0]].sent(now);
+        fleet.replicas[probing[0]].note_call(now);
         assert_eq!(fleet.at(last + pause + 10), [0_usize; 0]);
         last += pause + 10;
         fleet.call_ends(probing[0], Evidence::Away);
@@ -131,11 +131,11 @@ fn a_probe_that_succeeds_lets_all_go_on_one_more_at_a_time() {
     (0..3).for_each(|_| fleet.call_ends(0, Evidence::Away));
     let probing = fleet.at(500)[0];
     let now = fleet.mono();
-    fleet.replicas[probing].sent(now);
+    fleet.replicas[probing].note_call(now);
     fleet.call_ends(probing, Evidence::Accepted);
     // The one whose calls had failed tries one for itself.
     let now = fleet.mono();
-    fleet.replicas[0].sent(now);
+    fleet.replicas[0].note_call(now);
     fleet.call_ends(0, Evidence::Accepted);
     let now = fleet.mono();
     for breaker in &mut fleet.replicas {
@@ -160,11 +160,11 @@ fn a_probe_that_did_not_leave_is_made_at_the_next_slot() {
     let probing = fleet.at(500)[0];
     let now = fleet.mono();
     let breaker = &mut fleet.replicas[probing];
-    breaker.sent(now);
+    breaker.note_call(now);
     assert!(breaker.blocked(1, now).is_some());
-    breaker.unsent();
+    breaker.note_unsent();
     assert!(breaker.blocked(0, now).is_none());
-    breaker.sent(now);
+    breaker.note_call(now);
     fleet.call_ends(probing, Evidence::Accepted);
     let may = |breaker: &Breaker| breaker.blocked(0, now).is_none();
     assert!(fleet.replicas.iter().all(may));
@@ -212,7 +212,7 @@ fn without_an_answer_it_stays_shut_and_asks_again() {
         breaker.observe(Evidence::Away, at(5)),
         Some(BreakerReport::Failed)
     );
-    breaker.unanswered(at(10));
+    breaker.note_no_answer(at(10));
     assert_eq!(breaker.ask(at(1_000_009)), None);
     assert!(breaker.blocked(0, at(1_000_009)).is_some());
     assert_eq!(breaker.ask(at(1_000_010)), Some(BreakerReport::Failed));
@@ -230,7 +230,7 @@ fn what_the_store_did_not_hear_is_reported_again() {
         breaker.observe(Evidence::Away, now),
         Some(BreakerReport::Failed)
     );
-    breaker.unanswered(now);
+    breaker.note_no_answer(now);
     let look = BreakerStatus::default();
     breaker.update(&look, None, now);
     assert!(
@@ -253,7 +253,7 @@ fn a_minute(fleet: &mut Fleet, signs: &[Evidence]) -> Vec<(u32, u32)> {
         for (replica, evidence) in signs.iter().enumerate() {
             let now = fleet.mono();
             if fleet.replicas[replica].blocked(0, now).is_none() {
-                fleet.replicas[replica].sent(now);
+                fleet.replicas[replica].note_call(now);
                 fleet.call_ends(replica, *evidence);
                 calls[replica].0 += 1;
                 calls[replica].1 += u32::from(*evidence != Evidence::Accepted);
@@ -336,13 +336,13 @@ fn rejections_in_a_row_open_it_and_one_that_is_accepted_between_does_not() {
         assert_eq!(fleet.at(last + pause - 1), [0_usize; 0]);
         assert_eq!(fleet.at(last + pause), [0]);
         let now = fleet.mono();
-        fleet.replicas[0].sent(now);
+        fleet.replicas[0].note_call(now);
         fleet.call_ends(0, Evidence::Rejected);
         last += pause;
     }
     assert_eq!(fleet.at(last + 2_000 + LATER), [0]);
     let now = fleet.mono();
-    fleet.replicas[0].sent(now);
+    fleet.replicas[0].note_call(now);
     fleet.call_ends(0, Evidence::Accepted);
     assert!(fleet.replicas.iter().all(|breaker| !breaker.is_open()));
     assert_eq!(fleet.replicas[0].rejections(), None);
@@ -357,11 +357,11 @@ fn a_probe_that_is_rejected_is_followed_by_another_until_these_are_too_many() {
     for _ in 0..3 {
         let now = fleet.mono();
         assert_eq!(fleet.replicas[0].blocked(0, now), None);
-        fleet.replicas[0].sent(now);
+        fleet.replicas[0].note_call(now);
         fleet.call_ends(0, Evidence::Rejected);
     }
     let now = fleet.mono();
-    fleet.replicas[0].sent(now);
+    fleet.replicas[0].note_call(now);
     fleet.call_ends(0, Evidence::Rejected);
     assert_eq!(fleet.at(501 + LATER), [0_usize; 0]);
 }

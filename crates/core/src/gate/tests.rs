@@ -126,22 +126,25 @@ fn a_spent_limit_is_asked_again_while_the_tap_stays_closed() {
     assert_eq!(tap(&mut gate, asks), Tap::Closed);
     gate.limit_used_up(at(3600), asks);
     // An earlier grant shows nothing.
-    gate.sent(asks);
+    gate.note_call(asks);
     assert_eq!(tap(&mut gate, asks), Tap::Closed);
     let asks = asks + ASKED_AGAIN;
     gate.review(None, 0, asks);
-    gate.sent(asks);
+    gate.note_call(asks);
     assert_eq!(tap(&mut gate, asks), Tap::Open);
 }
 
 #[test]
 fn while_the_downstream_is_away_one_call_leaves_at_a_time() {
     let mut gate = Gate::new(None, Some(rule()));
-    assert_eq!(gate.ended(Evidence::Away, at(1)), CallEnded::default());
-    let ended = gate.ended(Evidence::Away, at(1));
+    assert_eq!(
+        gate.note_call_end(Evidence::Away, at(1)),
+        CallEnded::default()
+    );
+    let ended = gate.note_call_end(Evidence::Away, at(1));
     assert_eq!(ended.report, Some(BreakerReport::Failed));
     let status = open(1, at(1), at(2), false);
-    gate.answered(Some(&status), at(1));
+    gate.note_answer(Some(&status), at(1));
     assert_eq!(gate.downstream_state().away, Some(AwayFor::All));
     let turn = gate.review(store(at(1)), 0, at(1)).expect("it turns");
     // Its own calls failed: it lets others probe first.
@@ -153,32 +156,32 @@ fn while_the_downstream_is_away_one_call_leaves_at_a_time() {
     assert_eq!(gate.ask(0, late), None, "nothing to probe with");
     assert_eq!(gate.ask(1, late), Some(BreakerReport::Probe));
     let probe = open(1, late, at(12), true);
-    gate.answered(Some(&probe), late);
+    gate.note_answer(Some(&probe), late);
     let turn = gate.review(store(late), 0, late).expect("the probe");
     assert_eq!(turn.is, Sends::All(None));
-    assert!(gate.sent(late), "it is the probe");
+    assert!(gate.note_call(late), "it is the probe");
     let turn = gate.review(store(late), 1, late).expect("one only");
     assert_eq!(turn.is.leave_by(at(3)), None);
     // Another call that did not leave is not the probe.
-    assert!(gate.unsent(false));
+    assert!(gate.note_unsent(false));
     assert_eq!(gate.review(store(late), 1, late), None);
-    assert!(gate.unsent(true));
+    assert!(gate.note_unsent(true));
     let turn = gate.review(store(late), 0, late).expect("it was not made");
     assert_eq!(turn.is, Sends::All(None));
 
-    gate.sent(late);
-    let ended = gate.ended(Evidence::Accepted, at(3));
+    gate.note_call(late);
+    let ended = gate.note_call_end(Evidence::Accepted, at(3));
     assert_eq!(ended.report, Some(BreakerReport::Passed));
     let closed = BreakerStatus {
         until: None,
         ..open(2, at(3), at(3), false)
     };
-    gate.answered(Some(&closed), at(3));
+    gate.note_answer(Some(&closed), at(3));
     assert_eq!(gate.downstream_state().away, None, "it is back");
     // The ramp: one at a time at first.
     gate.review(store(at(3)), 0, at(3));
     assert_eq!(gate.sends(), Sends::All(None));
-    gate.sent(at(3));
+    gate.note_call(at(3));
     gate.review(store(at(3)), 1, at(3));
     assert_eq!(gate.sends().leave_by(at(4)), None);
 }
@@ -187,8 +190,11 @@ fn while_the_downstream_is_away_one_call_leaves_at_a_time() {
 fn a_call_of_a_downstream_that_is_there_reviews_nothing() {
     let mut gate = Gate::new(None, Some(rule()));
     gate.review(None, 0, at(1));
-    gate.sent(at(1));
-    assert_eq!(gate.ended(Evidence::Accepted, at(1)), CallEnded::default());
+    gate.note_call(at(1));
+    assert_eq!(
+        gate.note_call_end(Evidence::Accepted, at(1)),
+        CallEnded::default()
+    );
     assert_eq!(gate.next_review(), Some(Mono::NEVER));
 }
 
@@ -201,7 +207,7 @@ fn a_route_that_waits_for_several_reasons_waits_for_the_last_of_them() {
     assert_eq!(turn.is, Sends::Nothing(at(10 * 3600), Shut::Limit));
     assert_eq!(turn.hours, None, "these did not change");
     let status = open(1, at(2), at(3), false);
-    gate.answered(Some(&status), at(2));
+    gate.note_answer(Some(&status), at(2));
     let turn = gate.review(store(at(2)), 0, at(2)).expect("it turns");
     assert_eq!(turn.is, Sends::Nothing(at(10 * 3600), Shut::Away));
 }

@@ -18,7 +18,7 @@ const NOTICE_SPREAD: Duration = Duration::from_millis(100);
 
 impl LeaseHolder {
     /// The store answered the ask that is under way.
-    pub fn answered(&mut self, answer: &LeaseAnswer, now: Mono) {
+    pub fn note_answer(&mut self, answer: &LeaseAnswer, now: Mono) {
         let Some(asking) = self.asks.under_way.take() else {
             return;
         };
@@ -117,7 +117,7 @@ impl LeaseHolder {
     }
 
     /// The ask that is under way failed. It may have run: what it granted is never used.
-    pub fn failed(&mut self, now: Mono) {
+    pub fn note_failure(&mut self, now: Mono) {
         self.asks.under_way = None;
         self.asks.failures.failed(now, self.jitter.fraction());
     }
@@ -141,7 +141,7 @@ impl LeaseHolder {
 
     /// As [`LeaseHolder::frozen_for`], after a refusal. Only the store's own word that the limit is frozen, or the end
     /// of this time, ends it.
-    pub fn refused_for(&mut self, length: Duration, now: Mono) {
+    pub fn freeze_after_refusal(&mut self, length: Duration, now: Mono) {
         self.unconfirmed = self.unconfirmed.max(Some(now + length));
         self.frozen_for(length, now);
     }

@@ -51,7 +51,7 @@ fn settled(pace: Pace) -> (LeaseHolder, Mono) {
         holder
             .ask(now, 0, &Head::PLAIN)
             .expect("it learns the clock");
-        holder.answered(&answer(now), now);
+        holder.note_answer(&answer(now), now);
         now = now + Duration::from_secs(10);
     }
     (holder, now)
@@ -69,7 +69,7 @@ fn holding(pace: Pace, count: u32) -> (LeaseHolder, Mono) {
     );
     let first = now + Duration::from_millis(10);
     let grant = grant(first, count);
-    holder.answered(
+    holder.note_answer(
         &LeaseAnswer {
             grant,
             ..answer(now)
@@ -89,7 +89,7 @@ fn a_grant_keeps_the_pace_that_it_was_asked_at() {
     let changed = PolicyVersion::new(2);
     holder.retime(pace("100/1s"), changed, now);
     let first = now + Duration::from_millis(10);
-    holder.answered(
+    holder.note_answer(
         &LeaseAnswer {
             grant: grant(first, 3),
             ..answer(now)
@@ -118,7 +118,7 @@ fn a_turn_of_the_old_pace_is_given_up() {
         share: 3,
         slip: 0,
     });
-    holder.answered(
+    holder.note_answer(
         &LeaseAnswer {
             turn,
             ..answer(now)
@@ -174,7 +174,7 @@ fn the_later_end_of_a_freeze_and_a_pause_says_why_there_is_no_slot() {
     ] {
         let now = at(second);
         holder.ask(now, 0, &Head::PLAIN).expect("an ask");
-        holder.answered(
+        holder.note_answer(
             &LeaseAnswer {
                 frozen_until: frozen.map(ends),
                 paused_until: paused.map(ends),
@@ -198,7 +198,7 @@ fn slots_leave_within_what_the_mapping_allowed_when_they_were_granted() {
             grant: grant(now + Duration::from_millis(50), 3).filter(|_| want > 0),
             ..answer(now + trip / 2)
         };
-        holder.answered(&answer, now + trip);
+        holder.note_answer(&answer, now + trip);
         now = now
             + if want > 0 {
                 trip
@@ -210,7 +210,7 @@ fn slots_leave_within_what_the_mapping_allowed_when_they_were_granted() {
     assert!(late <= Duration::from_micros(LATE - 2_000), "{late:?}");
     now = now + Duration::from_millis(10);
     holder.ask(now, 5, &Head::PLAIN).expect("another ask");
-    holder.answered(&answer(now), now);
+    holder.note_answer(&answer(now), now);
     assert!(holder.clock().error(now) < Some(Duration::from_millis(1)));
     assert_eq!(holder.late_limit(now), late);
 }
@@ -227,8 +227,8 @@ fn a_refusal_counts_although_the_store_does_not_know_of_it() {
     };
     // The ask left before the refusal came.
     holder.ask(now, 3, &Head::PLAIN).expect("an ask");
-    holder.refused_for(minute, now);
-    holder.answered(&answer(now), now);
+    holder.freeze_after_refusal(minute, now);
+    holder.note_answer(&answer(now), now);
     assert!(frozen(&holder, now));
     // Nor does an answer of another generation change that.
     now = now + Duration::from_secs(1);
@@ -237,7 +237,7 @@ fn a_refusal_counts_although_the_store_does_not_know_of_it() {
         generation: GENERATION + 1,
         ..answer(now)
     };
-    holder.answered(&restarted, now);
+    holder.note_answer(&restarted, now);
     assert!(frozen(&holder, now));
     // The store knows: from now on its word counts, such as an operator's end.
     let told = Freeze {
@@ -248,7 +248,7 @@ fn a_refusal_counts_although_the_store_does_not_know_of_it() {
     holder.frozen(&told, now);
     now = now + Duration::from_secs(1);
     holder.ask(now, 3, &Head::PLAIN).expect("an ask");
-    holder.answered(
+    holder.note_answer(
         &LeaseAnswer {
             generation: GENERATION + 1,
             ..answer(now)

@@ -24,7 +24,7 @@ pub struct Takers {
 
 impl Takers {
     /// A call of this tenant was made.
-    pub fn took(&mut self, tenant: u64, now: Mono) {
+    pub fn note_call(&mut self, tenant: u64, now: Mono) {
         self.age(now);
         self.total = self.total.saturating_add(1);
         if let Some((_, count)) = self.counts.iter_mut().find(|(known, _)| *known == tenant) {
@@ -80,7 +80,7 @@ mod tests {
         assert_eq!(takers.most(at(0)), None);
         for n in 0..10_000 {
             let tenant = if n % 4 == 0 { 7 } else { 1_000 + n };
-            takers.took(tenant, at(0));
+            takers.note_call(tenant, at(0));
         }
         let (tenant, share) = takers.most(at(0)).expect("there were calls");
         assert_eq!(tenant, 7);
@@ -91,9 +91,9 @@ mod tests {
     #[test]
     fn what_is_long_ago_counts_little() {
         let mut takers = Takers::default();
-        (0..1_000).for_each(|_| takers.took(1, at(0)));
+        (0..1_000).for_each(|_| takers.note_call(1, at(0)));
         for second in 0..120 {
-            (0..5).for_each(|_| takers.took(2, at(second)));
+            (0..5).for_each(|_| takers.note_call(2, at(second)));
         }
         assert_eq!(takers.most(at(120)).map(|(tenant, _)| tenant), Some(2));
         assert_eq!(takers.most(at(7_200)), None);

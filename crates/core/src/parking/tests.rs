@@ -32,7 +32,7 @@ const fn at(ms: u64) -> Mono {
 /// The choices for so many first arrivals of a tenant.
 fn parked(parking: &mut Parking, share: Share, count: usize, now: Mono) -> usize {
     (0..count)
-        .filter(|_| parking.arrived(share, CameFrom::Work, Some(0), now) == Choice::Park)
+        .filter(|_| parking.note_arrival(share, CameFrom::Work, Some(0), now) == Choice::Park)
         .count()
 }
 
@@ -41,7 +41,7 @@ fn nothing_is_parked_while_there_is_room_to_see_what_stands_behind() {
     let mut parking = Parking::new(100, 10_000);
     assert_eq!(parked(&mut parking, of(1), 75, at(0)), 0);
     assert_eq!(parked(&mut parking, of(1), 25, at(0)), 25);
-    parking.left(of(1), CameFrom::Work);
+    parking.note_departure(of(1), CameFrom::Work);
     assert_eq!(parked(&mut parking, of(1), 2, at(0)), 1);
 }
 
@@ -62,9 +62,9 @@ fn a_message_within_the_allowance_stays() {
 #[test]
 fn weights_count() {
     let mut parking = Parking::new(400, 10_000);
-    parking.arrived(weighing(1, 3), CameFrom::Work, Some(0), at(0));
+    parking.note_arrival(weighing(1, 3), CameFrom::Work, Some(0), at(0));
     for tenant in 2..=8 {
-        parking.arrived(of(tenant), CameFrom::Work, Some(0), at(0));
+        parking.note_arrival(of(tenant), CameFrom::Work, Some(0), at(0));
     }
     assert_eq!(parking.allowance(weighing(1, 3)), 180);
     assert_eq!(parking.allowance(of(2)), 60);
@@ -76,14 +76,14 @@ fn a_message_that_was_parked_or_is_bound_stays() {
         let mut parking = Parking::new(100, 10_000);
         parked(&mut parking, of(1), 80, at(0));
         assert_eq!(
-            parking.arrived(of(1), origin, Some(0), at(0)),
+            parking.note_arrival(of(1), origin, Some(0), at(0)),
             Choice::Keep,
             "{origin:?}"
         );
     }
     let mut parking = Parking::new(100, 10_000);
     for _ in 0..200 {
-        parking.arrived(of(1), CameFrom::Parked, Some(0), at(0));
+        parking.note_arrival(of(1), CameFrom::Parked, Some(0), at(0));
     }
     assert_eq!(parking.held(), 0, "they come within another prefetch");
     assert_eq!(parked(&mut parking, of(1), 76, at(0)), 1);
@@ -95,7 +95,7 @@ fn no_more_is_parked_than_the_bound_says() {
         let mut parking = Parking::new(100, 1_000);
         parked(&mut parking, of(1), 75, at(0));
         parked(&mut parking, of(2), 1, at(0));
-        let choice = parking.arrived(of(1), CameFrom::Work, length, at(0));
+        let choice = parking.note_arrival(of(1), CameFrom::Work, length, at(0));
         assert_eq!(usize::from(choice == Choice::Park), expected);
     }
     let mut none = Parking::new(100, 0);
@@ -108,7 +108,7 @@ fn no_more_than_a_tenth_of_the_bound_is_parked_in_a_second() {
     parked(&mut parking, of(1), 75, at(0));
     assert_eq!(parked(&mut parking, of(1), 150, at(0)), 100);
     for _ in 0..50 {
-        parking.left(of(1), CameFrom::Work);
+        parking.note_departure(of(1), CameFrom::Work);
     }
     // Half a second later, half as many.
     assert_eq!(parked(&mut parking, of(1), 150, at(500)), 50);
@@ -119,9 +119,9 @@ fn looking_rests_when_it_found_no_message_and_goes_on_when_one_comes() {
     let mut parking = Parking::new(100, 1_000);
     parked(&mut parking, of(1), 75, at(0));
     let mut look = |parked, now| {
-        let choice = parking.arrived(of(1), CameFrom::Work, Some(parked), now);
+        let choice = parking.note_arrival(of(1), CameFrom::Work, Some(parked), now);
         if choice == Choice::Keep {
-            parking.left(of(1), CameFrom::Work);
+            parking.note_departure(of(1), CameFrom::Work);
         }
         choice
     };
@@ -130,8 +130,8 @@ fn looking_rests_when_it_found_no_message_and_goes_on_when_one_comes() {
     assert_eq!(look(500, at(0)), Choice::Keep, "resting");
     assert_eq!(look(250, at(0)), Choice::Park, "looking again");
     assert_eq!(look(1_000, at(0)), Choice::Keep);
-    parking.arrived(of(2), CameFrom::Work, Some(900), at(0));
-    let choice = parking.arrived(of(1), CameFrom::Work, Some(900), at(0));
+    parking.note_arrival(of(2), CameFrom::Work, Some(900), at(0));
+    let choice = parking.note_arrival(of(1), CameFrom::Work, Some(900), at(0));
     assert_eq!(choice, Choice::Park, "another tenant is there");
 }
 
@@ -139,12 +139,12 @@ fn looking_rests_when_it_found_no_message_and_goes_on_when_one_comes() {
 fn tenants_that_are_gone_do_not_count() {
     let mut parking = Parking::new(100, 10_000);
     for tenant in 1..=5_000 {
-        parking.arrived(of(tenant), CameFrom::Work, Some(0), at(tenant));
-        parking.left(of(tenant), CameFrom::Work);
+        parking.note_arrival(of(tenant), CameFrom::Work, Some(0), at(tenant));
+        parking.note_departure(of(tenant), CameFrom::Work);
     }
     assert!(parking.tenants.len() <= REMEMBERED + 1);
     assert_eq!(parking.allowance(of(1)), FLOOR);
-    parking.arrived(of(1), CameFrom::Work, Some(0), at(60_000));
+    parking.note_arrival(of(1), CameFrom::Work, Some(0), at(60_000));
     assert_eq!(parking.tenants.len(), 1);
     assert_eq!(parking.allowance(of(1)), 75);
 }
@@ -184,7 +184,7 @@ fn sent_before_the_last_of_the_others(most: u32, backlog: usize, others: usize) 
                 break;
             };
             let length = Some(parked_queue.len() as u64);
-            match parking.arrived(of(tenant), CameFrom::Work, length, now) {
+            match parking.note_arrival(of(tenant), CameFrom::Work, length, now) {
                 Choice::Keep => hands[tenant as usize].push_back(CameFrom::Work),
                 Choice::Park => parked_queue.push_back((tenant, true)),
             }
@@ -194,7 +194,7 @@ fn sent_before_the_last_of_the_others(most: u32, backlog: usize, others: usize) 
                 break;
             };
             from_space += 1;
-            parking.arrived(of(tenant), CameFrom::Parked, None, now);
+            parking.note_arrival(of(tenant), CameFrom::Parked, None, now);
             hands[tenant as usize].push_back(CameFrom::Parked);
         }
         turn = 1 - turn;
@@ -206,7 +206,7 @@ fn sent_before_the_last_of_the_others(most: u32, backlog: usize, others: usize) 
         let Some(origin) = hands[tenant].pop_front() else {
             break;
         };
-        parking.left(of(tenant as u64), origin);
+        parking.note_departure(of(tenant as u64), origin);
         from_space -= u16::from(origin == CameFrom::Parked);
         sent += 1;
         left -= tenant;
@@ -245,18 +245,18 @@ proptest! {
             match kind {
                 0 if !hands.is_empty() => {
                     let (share, origin) = hands.swap_remove(tenant as usize % hands.len());
-                    parking.left(share, origin);
+                    parking.note_departure(share, origin);
                 }
                 1 if length > 0 => {
                     length -= 1;
-                    let choice = parking.arrived(share, CameFrom::Parked, Some(length), at(now));
+                    let choice = parking.note_arrival(share, CameFrom::Parked, Some(length), at(now));
                     prop_assert_eq!(choice, Choice::Keep);
                     hands.push((share, CameFrom::Parked));
                 }
                 _ => {
                     let held = parking.held();
                     let own = hands.iter().filter(|(other, _)| *other == share).count() as u64;
-                    match parking.arrived(share, CameFrom::Work, Some(length), at(now)) {
+                    match parking.note_arrival(share, CameFrom::Work, Some(length), at(now)) {
                         Choice::Keep => hands.push((share, CameFrom::Work)),
                         Choice::Park => {
                             length += 1;
@@ -274,7 +274,7 @@ proptest! {
             prop_assert!(trips <= a_second + a_second * now / 1000 + 1);
         }
         for (share, origin) in hands {
-            parking.left(share, origin);
+            parking.note_departure(share, origin);
         }
         prop_assert_eq!(parking.held(), 0);
         prop_assert_eq!(parking.tenants.len(), parking.idle.len());

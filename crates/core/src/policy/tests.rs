@@ -52,7 +52,7 @@ fn the_last_word_counts_and_a_file_that_says_nothing_new_is_none() {
 
 #[test]
 fn most_is_more_than_half() {
-    let most = |same, replicas| FileCounts { replicas, same }.most();
+    let most = |same, replicas| FileCounts { replicas, same }.is_majority();
     assert!(most(1, 1) && most(2, 3) && most(3, 4));
     assert!(!most(1, 2) && !most(1, 3) && !most(2, 4));
 }

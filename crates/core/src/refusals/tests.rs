@@ -21,9 +21,9 @@ fn refused<'a>(message: u64, keys: &'a [KeyId]) -> Refusal<'a> {
 fn one_refusal_between_calls_that_pass_is_about_its_message() {
     let mut refusals = Refusals::default();
     for round in 0..100 {
-        let ruling = refusals.refused(&refused(7, &[]), NOW);
+        let ruling = refusals.rule_on(&refused(7, &[]), NOW);
         assert!(!ruling.is_about_all, "{round}");
-        assert!(refusals.accepted(&[], NOW).is_empty());
+        assert!(refusals.note_accepted(&[], NOW).is_empty());
     }
 }
 
@@ -31,56 +31,56 @@ fn one_refusal_between_calls_that_pass_is_about_its_message() {
 fn the_same_message_again_says_nothing_about_others() {
     let mut refusals = Refusals::default();
     for _ in 0..100 {
-        assert!(!refusals.refused(&refused(7, &[]), NOW).is_about_all);
+        assert!(!refusals.rule_on(&refused(7, &[]), NOW).is_about_all);
     }
 }
 
 #[test]
 fn two_messages_in_a_row_are_about_all_and_then_each_one_is_until_a_call_passes() {
     let mut refusals = Refusals::default();
-    assert!(!refusals.refused(&refused(1, &[]), NOW).is_about_all);
+    assert!(!refusals.rule_on(&refused(1, &[]), NOW).is_about_all);
     for message in 2..9 {
-        let ruling = refusals.refused(&refused(message, &[]), NOW);
+        let ruling = refusals.rule_on(&refused(message, &[]), NOW);
         assert!(ruling.is_about_all && !ruling.others_pass, "{message}");
         assert_eq!(ruling.wait, SECOND);
     }
-    refusals.accepted(&[], NOW);
-    assert!(!refusals.refused(&refused(9, &[]), NOW).is_about_all);
+    refusals.note_accepted(&[], NOW);
+    assert!(!refusals.rule_on(&refused(9, &[]), NOW).is_about_all);
 }
 
 #[test]
 fn a_key_that_a_refusal_names_is_refused_until_a_call_of_it_passes() {
     let mut refusals = Refusals::default();
-    refusals.named(5, NOW);
-    assert_eq!(refusals.probed(&[4, 5]).collect::<Vec<_>>(), [5]);
-    assert_eq!(refusals.accepted(&[4], NOW), []);
-    assert_eq!(refusals.accepted(&[5], NOW), [5]);
-    assert_eq!(refusals.probed(&[5]).count(), 0);
+    refusals.note_named(5, NOW);
+    assert_eq!(refusals.refused_among(&[4, 5]).collect::<Vec<_>>(), [5]);
+    assert_eq!(refusals.note_accepted(&[4], NOW), []);
+    assert_eq!(refusals.note_accepted(&[5], NOW), [5]);
+    assert_eq!(refusals.refused_among(&[5]).count(), 0);
 }
 
 #[test]
 fn messages_of_one_key_are_about_that_key_and_the_others_go_on() {
     let mut refusals = Refusals::default();
-    assert_eq!(refusals.refused(&refused(1, &[5]), NOW).keys, []);
-    let ruling = refusals.refused(&refused(2, &[5]), NOW);
+    assert_eq!(refusals.rule_on(&refused(1, &[5]), NOW).keys, []);
+    let ruling = refusals.rule_on(&refused(2, &[5]), NOW);
     assert_eq!(
         (ruling.keys, ruling.is_about_all),
         (vec![(5, SECOND)], false)
     );
-    assert_eq!(refusals.probed(&[4, 5]).collect::<Vec<_>>(), [5]);
+    assert_eq!(refusals.refused_among(&[4, 5]).collect::<Vec<_>>(), [5]);
     // Another key passes: the first one stays refused, and one refusal confirms it.
-    assert_eq!(refusals.accepted(&[6], NOW), []);
-    let later = refusals.refused(&refused(3, &[5]), NOW + SECOND * 7);
+    assert_eq!(refusals.note_accepted(&[6], NOW), []);
+    let later = refusals.rule_on(&refused(3, &[5]), NOW + SECOND * 7);
     assert_eq!(later.keys, [(5, SECOND * 7)], "longer each time");
-    assert_eq!(refusals.accepted(&[5], NOW), [5]);
-    assert_eq!(refusals.probed(&[5]).count(), 0);
+    assert_eq!(refusals.note_accepted(&[5], NOW), [5]);
+    assert_eq!(refusals.refused_among(&[5]).count(), 0);
 }
 
 #[test]
 fn two_keys_in_a_row_are_about_all() {
     let mut refusals = Refusals::default();
-    refusals.refused(&refused(1, &[5]), NOW);
-    assert!(refusals.refused(&refused(2, &[6]), NOW).is_about_all);
+    refusals.rule_on(&refused(1, &[5]), NOW);
+    assert!(refusals.rule_on(&refused(2, &[6]), NOW).is_about_all);
 }
 
 #[test]
@@ -88,12 +88,12 @@ fn a_message_waits_longer_each_time_and_not_for_ever() {
     let mut refusals = Refusals::default();
     let (mut refused_for, mut waits) = (Duration::ZERO, Vec::new());
     for _ in 0..14 {
-        refusals.accepted(&[], NOW);
+        refusals.note_accepted(&[], NOW);
         let refusal = Refusal {
             refused_for,
             ..refused(1, &[])
         };
-        let ruling = refusals.refused(&refusal, NOW);
+        let ruling = refusals.rule_on(&refusal, NOW);
         assert!(ruling.others_pass);
         refused_for += ruling.wait;
         waits.push(ruling.wait.as_secs());
@@ -104,7 +104,7 @@ fn a_message_waits_longer_each_time_and_not_for_ever() {
         wait: SECOND * 3600,
         ..refused(1, &[])
     };
-    assert_eq!(refusals.refused(&long, NOW).wait, SECOND * 3600);
+    assert_eq!(refusals.rule_on(&long, NOW).wait, SECOND * 3600);
 }
 
 #[test]
@@ -115,7 +115,7 @@ fn an_answer_that_names_its_message_is_about_no_other() {
             scope: Scope::Message,
             ..refused(message, &[3])
         };
-        let ruling = refusals.refused(&refusal, NOW);
+        let ruling = refusals.rule_on(&refusal, NOW);
         assert!(!ruling.is_about_all && ruling.keys.is_empty() && ruling.others_pass);
     }
 }
@@ -123,21 +123,21 @@ fn an_answer_that_names_its_message_is_about_no_other() {
 #[test]
 fn before_any_call_passed_it_is_not_known_whether_others_do() {
     let mut refusals = Refusals::default();
-    assert!(!refusals.refused(&refused(1, &[]), NOW).others_pass);
+    assert!(!refusals.rule_on(&refused(1, &[]), NOW).others_pass);
 }
 
 #[test]
 fn where_half_of_the_messages_are_refused_a_few_in_a_row_are_chance() {
     let mut refusals = Refusals::default();
     for message in 0..200 {
-        refusals.refused(&refused(message, &[]), NOW);
-        refusals.accepted(&[], NOW);
+        refusals.rule_on(&refused(message, &[]), NOW);
+        refusals.note_accepted(&[], NOW);
     }
     for message in 1_000..1_009 {
-        let ruling = refusals.refused(&refused(message, &[]), NOW);
+        let ruling = refusals.rule_on(&refused(message, &[]), NOW);
         assert!(!ruling.is_about_all, "{message}");
     }
-    assert!(refusals.refused(&refused(2_000, &[]), NOW).is_about_all);
+    assert!(refusals.rule_on(&refused(2_000, &[]), NOW).is_about_all);
 }
 
 #[test]
@@ -145,8 +145,8 @@ fn so_many_keys_are_remembered_and_no_more() {
     let mut refusals = Refusals::default();
     for key in 0..KEYS as u64 + 10 {
         let at = NOW + Duration::from_micros(key);
-        refusals.refused(&refused(key, &[key]), at);
-        refusals.accepted(&[u64::MAX], at);
+        refusals.rule_on(&refused(key, &[key]), at);
+        refusals.note_accepted(&[u64::MAX], at);
     }
     assert_eq!(refusals.keys.len(), KEYS);
     assert!(!refusals.keys.contains_key(&0), "the oldest is forgotten");
@@ -159,12 +159,12 @@ proptest! {
         let mut refusals = Refusals::default();
         for (message, passes) in (0..).zip(passes) {
             if passes {
-                refusals.accepted(&[], NOW);
+                refusals.note_accepted(&[], NOW);
             } else {
-                refusals.refused(&refused(message, &[]), NOW);
+                refusals.rule_on(&refused(message, &[]), NOW);
             }
         }
-        let found = (1_000..).position(|message| refusals.refused(&refused(message, &[]), NOW).is_about_all);
+        let found = (1_000..).position(|message| refusals.rule_on(&refused(message, &[]), NOW).is_about_all);
         prop_assert!(found.is_some_and(|place| place < MOST), "{found:?}");
     }
 
@@ -173,9 +173,9 @@ proptest! {
     fn a_message_alone_stops_no_other(others in proptest::collection::vec(1_usize..5, 1..200)) {
         let mut refusals = Refusals::default();
         for passes in others {
-            prop_assert!(!refusals.refused(&refused(1, &[]), NOW).is_about_all);
+            prop_assert!(!refusals.rule_on(&refused(1, &[]), NOW).is_about_all);
             for _ in 0..passes {
-                refusals.accepted(&[], NOW);
+                refusals.note_accepted(&[], NOW);
             }
         }
     }

@@ -281,7 +281,7 @@ pub struct Ask {
 
 impl Ask {
     /// The largest number up to `units` that is for whole messages.
-    pub(super) fn whole(&self, units: u64) -> u64 {
+    pub(super) fn whole_messages(&self, units: u64) -> u64 {
         let fit = self.sums.partition_point(|sum| *sum <= units);
         if fit == self.sums.len() {
             units
@@ -291,7 +291,7 @@ impl Ask {
     }
 
     /// The cost of the next message after those that so many units are for; at least one.
-    pub(super) fn next(&self, units: u64) -> u64 {
+    pub(super) fn next_cost(&self, units: u64) -> u64 {
         let next = self.sums.iter().find(|sum| **sum > units);
         next.map_or(1, |sum| sum - units)
     }
@@ -299,7 +299,7 @@ impl Ask {
 
 impl ClockView {
     /// The time that the replica predicts for the store, if it knows the clock of `generation`.
-    pub(super) const fn of(self, generation: u64) -> Option<StoreTime> {
+    pub(super) const fn predicted(self, generation: u64) -> Option<StoreTime> {
         match self {
             Self::Steady {
                 generation: known,
@@ -322,14 +322,14 @@ impl ClockView {
 
     /// Whether this proves that the clock of `generation` stepped.
     pub(super) fn saw_a_step(self, generation: u64, now: u64) -> bool {
-        self.of(generation).is_some_and(|predicted| {
+        self.predicted(generation).is_some_and(|predicted| {
             matches!(self, Self::Stepped { .. }) || predicted.as_micros() > now + STEP_TOLERANCE
         })
     }
 
     /// Whether this is good enough for slots of `generation`.
     pub(super) fn is_trusted(self, generation: u64, now: u64) -> bool {
-        self.of(generation).is_some_and(|predicted| {
+        self.predicted(generation).is_some_and(|predicted| {
             matches!(self, Self::Steady { .. }) && now <= predicted.as_micros() + STEP_TOLERANCE
         })
     }

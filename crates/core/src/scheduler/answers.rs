@@ -65,7 +65,7 @@ impl<T: Queued> Scheduler<T> {
 
     /// The store answered a question at its time `decided`: one decision for each message, in their order.
     /// With another number of decisions nothing is known, as if it had not answered.
-    pub fn answered(
+    pub fn note_decisions(
         &mut self,
         question: Question<T>,
         decided: StoreTime,
@@ -73,7 +73,7 @@ impl<T: Queued> Scheduler<T> {
         now: Mono,
     ) {
         if decisions.len() != question.asked.len() {
-            return self.unanswered(question, now);
+            return self.note_no_answer(question, now);
         }
         let Some(questions) = &mut self.questions else {
             return;
@@ -87,7 +87,7 @@ impl<T: Queued> Scheduler<T> {
             sent,
             now,
             decided,
-            since: questions.answered(
+            since: questions.note_answer(
                 SentQuestion { at: sent, wanted },
                 decided,
                 question_result(&asked, &decisions),
@@ -156,9 +156,9 @@ impl<T: Queued> Scheduler<T> {
     }
 
     /// The store did not answer a question. It may have decided.
-    pub fn unanswered(&mut self, question: Question<T>, now: Mono) {
+    pub fn note_no_answer(&mut self, question: Question<T>, now: Mono) {
         if let Some(questions) = &mut self.questions {
-            questions.failed(question.wanted, now);
+            questions.note_failure(question.wanted, now);
         }
         self.asked_costs.remove(&question.sent);
         let items: Vec<T> = question.asked.into_iter().map(|asked| asked.item).collect();
@@ -190,39 +190,39 @@ impl<T: Queued> Scheduler<T> {
     }
 
     /// Calls of a key ended: as many messages may ask as units came free.
-    pub fn freed(&mut self, key: KeyId, units: u64, now: Mono) {
-        self.key_queues.freed(key, units, now);
+    pub fn note_freed(&mut self, key: KeyId, units: u64, now: Mono) {
+        self.key_queues.note_freed(key, units, now);
     }
 
     /// Units of a key were refunded: it may be asked for again at once.
-    pub fn refunded(&mut self, keys: impl Iterator<Item = KeyId>) {
+    pub fn note_refund(&mut self, keys: impl Iterator<Item = KeyId>) {
         for key in keys {
-            self.key_queues.refunded(key);
+            self.key_queues.note_refund(key);
         }
     }
 
     /// The downstream refuses a key until then, for all that is known. Its messages wait, as for a full limit: it
     /// may end sooner, and messages without a place in memory are sent away. Then one is called at a time, until the
-    /// key [passes](Self::passes).
-    pub fn refused(&mut self, key: KeyId, until: Mono) {
-        self.key_queues.refused(key, until);
+    /// key [passes](Self::note_pass).
+    pub fn note_refusal(&mut self, key: KeyId, until: Mono) {
+        self.key_queues.note_refusal(key, until);
     }
 
     /// A call was made for a key that the downstream refuses: no other one is made before its answer, or for so long
     /// that there will be none.
-    pub fn probed(&mut self, key: KeyId, now: Mono) {
-        self.key_queues.refused(key, now + PROBE);
+    pub fn note_probe(&mut self, key: KeyId, now: Mono) {
+        self.key_queues.note_refusal(key, now + PROBE);
     }
 
     /// The downstream accepts a key again.
-    pub fn passes(&mut self, key: KeyId) {
-        self.key_queues.passes(key);
+    pub fn note_pass(&mut self, key: KeyId) {
+        self.key_queues.note_pass(key);
     }
 
     /// Other keys go before this one until then.
     pub fn goes_behind(&mut self, key: KeyId, until: Mono, now: Mono) {
         let answer = KeyAnswer::At(until);
-        self.key_queues.answered(key, answer, now);
+        self.key_queues.note_answer(key, answer, now);
     }
 
     /// Permits ran out before they were used: fewer are wanted at a time.

@@ -83,7 +83,7 @@ impl<T: Queued> Scheduler<T> {
             return Due::Later(if has_found { Some(now) } else { heartbeat });
         }
         if let Some(questions) = &mut self.questions {
-            questions.sent(wanted, now);
+            questions.note_sent(wanted, now);
         }
         let costs = asked.iter().map(|asked| asked.slots);
         self.asked_costs.entry(now).or_default().extend(costs);

@@ -278,7 +278,7 @@ impl Bench {
                 self.at(back, Event::LeaseAnswer(row, answer));
             }
             Event::LeaseAnswer(row, answer) => {
-                self.scheduler.pacing_mut().answered(row, &answer, mono)
+                self.scheduler.pacing_mut().note_answer(row, &answer, mono)
             }
             Event::Ask(question) => {
                 let (mut granted, wanted) = (0, question.wanted);
@@ -298,11 +298,11 @@ impl Bench {
                 self.at(back, Event::Answered(store, question, answer));
             }
             Event::Answered(_, question, _) if self.deaf.contains(&self.now) => {
-                self.scheduler.unanswered(question, mono);
+                self.scheduler.note_no_answer(question, mono);
             }
             Event::Answered(at, question, decisions) => {
                 let at = StoreTime::from_micros(at);
-                self.scheduler.answered(question, at, decisions, mono);
+                self.scheduler.note_decisions(question, at, decisions, mono);
             }
             Event::Push(item) => self.scheduler.push(item, mono),
         }

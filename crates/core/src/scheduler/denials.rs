@@ -91,7 +91,7 @@ impl<T: Queued> Scheduler<T> {
         } else if denial.fits != Fit::Full {
             item.mark_denied();
         }
-        self.key_queues.answered(key, answer, times.sent);
+        self.key_queues.note_answer(key, answer, times.sent);
         self.join(key, item);
     }
 

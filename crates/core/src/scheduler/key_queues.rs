@@ -112,15 +112,15 @@ impl<T: Queued> KeyQueues<T> {
         });
     }
 
-    /// As [`KeyQueues::answered`], for a key for which no message of this answer will wait: it gets no queue.
+    /// As [`KeyQueues::note_answer`], for a key for which no message of this answer will wait: it gets no queue.
     pub(super) fn answered_in_passing(&mut self, key: KeyId, answer: KeyAnswer, sent: Mono) {
         if self.queues.contains_key(&key) {
-            self.answered(key, answer, sent);
+            self.note_answer(key, answer, sent);
         }
     }
 
     /// The store answered about a key, to a question that was `sent` then.
-    pub(super) fn answered(&mut self, key: KeyId, answer: KeyAnswer, sent: Mono) {
+    pub(super) fn note_answer(&mut self, key: KeyId, answer: KeyAnswer, sent: Mono) {
         self.change(key, |queue| match answer {
             // This message is called, and the others of the key wait for its answer.
             KeyAnswer::Now(_) if queue.refused => queue.close(sent + PROBE),
@@ -141,7 +141,7 @@ impl<T: Queued> KeyQueues<T> {
     }
 
     /// The downstream refuses it until then: nothing is called before, and then one message at a time.
-    pub(super) fn refused(&mut self, key: KeyId, until: Mono) {
+    pub(super) fn note_refusal(&mut self, key: KeyId, until: Mono) {
         // Of more keys the next message finds out by itself.
         if self.queues.len() >= MOST_KEYS && !self.queues.contains_key(&key) {
             return;
@@ -153,7 +153,7 @@ impl<T: Queued> KeyQueues<T> {
     }
 
     /// The downstream accepts it again.
-    pub(super) fn passes(&mut self, key: KeyId) {
+    pub(super) fn note_pass(&mut self, key: KeyId) {
         if self.queues.contains_key(&key) {
             self.change(key, |queue| {
                 queue.refused = false;
@@ -163,7 +163,7 @@ impl<T: Queued> KeyQueues<T> {
     }
 
     /// Calls of this key ended: so many units are free again.
-    pub(super) fn freed(&mut self, key: KeyId, units: u64, now: Mono) {
+    pub(super) fn note_freed(&mut self, key: KeyId, units: u64, now: Mono) {
         if self.queues.contains_key(&key) {
             self.change(key, |queue| {
                 if let Some(before) = queue.freed.replace(now) {
@@ -195,7 +195,7 @@ impl<T: Queued> KeyQueues<T> {
     }
 
     /// Units of this key were refunded: one of its messages asks again.
-    pub(super) fn refunded(&mut self, key: KeyId) {
+    pub(super) fn note_refund(&mut self, key: KeyId) {
         if self.queues.contains_key(&key) {
             self.change(key, |queue| queue.has_units(queue.at_once()));
         }

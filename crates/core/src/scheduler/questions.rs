@@ -267,7 +267,7 @@ impl Questions {
     }
 
     /// A question for so many grants was sent.
-    pub fn sent(&mut self, wanted: u64, now: Mono) {
+    pub fn note_sent(&mut self, wanted: u64, now: Mono) {
         if std::mem::take(&mut self.has_run_out) {
             self.at_once = (self.at_once / 2).max(1);
         }
@@ -277,7 +277,7 @@ impl Questions {
     }
 
     /// A question was answered. Returns since when the permits count, at the earliest.
-    pub fn answered(
+    pub fn note_answer(
         &mut self,
         SentQuestion { at: sent, wanted }: SentQuestion,
         decided: StoreTime,
@@ -321,7 +321,7 @@ impl Questions {
     }
 
     /// A question for so many grants was not answered. It may have been decided.
-    pub fn failed(&mut self, wanted: u64, now: Mono) {
+    pub fn note_failure(&mut self, wanted: u64, now: Mono) {
         self.ended(wanted);
         self.failures.failed(now, self.jitter.fraction());
     }
@@ -343,13 +343,13 @@ mod tests {
         let mut questions = Questions::of(&Pacing::unpaced(), usable, Jitter::new(1));
         let answered = |questions: &mut Questions, at: u64, trip: u64| {
             let (sent, now) = (Mono::from_micros(at), Mono::from_micros(at + trip));
-            questions.sent(0, sent);
+            questions.note_sent(0, sent);
             let decided = StoreTime::from_micros(1_795_228_193_000_000 + at);
             let sent = SentQuestion {
                 at: sent,
                 wanted: 0,
             };
-            questions.answered(sent, decided, QuestionResult::default(), now);
+            questions.note_answer(sent, decided, QuestionResult::default(), now);
         };
         answered(&mut questions, 1_000_000, 200_000);
         assert!(questions.needs() > usable);
@@ -370,13 +370,13 @@ mod tests {
         let mut since = Mono::default();
         for (second, ahead) in [(1, 0), (2, 0), (3, DAY)] {
             let at = second * 1_000_000;
-            questions.sent(0, Mono::from_micros(at));
+            questions.note_sent(0, Mono::from_micros(at));
             let decided = StoreTime::from_micros(EPOCH + at + 100 + ahead);
             let sent = SentQuestion {
                 at: Mono::from_micros(at),
                 wanted: 0,
             };
-            since = questions.answered(
+            since = questions.note_answer(
                 sent,
                 decided,
                 QuestionResult::default(),

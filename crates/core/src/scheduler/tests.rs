@@ -463,7 +463,7 @@ fn a_unit_that_was_refunded_reopens_its_key() {
     let granted = || Decision::Granted { passes: Vec::new() };
     let mut scheduler = Bench::free(HEADROOM, 700).scheduler;
     let heard = question(&mut scheduler, at(0)).expect("what time it is");
-    scheduler.answered(heard, decided(1), Vec::new(), at(2));
+    scheduler.note_decisions(heard, decided(1), Vec::new(), at(2));
 
     scheduler.push(Item::keyed(1, 7), at(3));
     scheduler.push(Item::keyed(2, 7), at(3));
@@ -473,7 +473,7 @@ fn a_unit_that_was_refunded_reopens_its_key() {
     scheduler
         .pacing_mut()
         .frozen_for(Duration::from_millis(100), at(5));
-    scheduler.answered(asked, decided(4), vec![granted(), denied()], at(5));
+    scheduler.note_decisions(asked, decided(4), vec![granted(), denied()], at(5));
     let Action::RanOut(items) = scheduler.poll(at(100)) else {
         panic!("it runs out");
     };
@@ -485,12 +485,12 @@ fn a_unit_that_was_refunded_reopens_its_key() {
 
     // Its unit has gone back.
     for item in items {
-        scheduler.refunded(item.keys());
+        scheduler.note_refund(item.keys());
         scheduler.put_back_first(item, at(120));
     }
     let asked = question(&mut scheduler, at(120)).expect("at once");
     let decisions = asked.asked.iter().map(|_| granted()).collect();
-    scheduler.answered(asked, decided(121), decisions, at(122));
+    scheduler.note_decisions(asked, decided(121), decisions, at(122));
     assert!(matches!(scheduler.poll(at(122)), Action::Send(..)));
 }
 
@@ -501,12 +501,12 @@ fn a_key_that_is_refused_stays_closed_until_its_time() {
     let mut queues = KeyQueues::default();
     let item = Item::keyed(1, 7);
     let key = item.keys().next().expect("it has one");
-    queues.refused(key, at(60 * SECOND));
+    queues.note_refusal(key, at(60 * SECOND));
     queues.join(key, Item::keyed(2, 7));
-    queues.freed(key, 1, at(SECOND));
-    queues.refunded(key);
+    queues.note_freed(key, 1, at(SECOND));
+    queues.note_refund(key);
     assert_eq!(queues.blocks(&item, at(2 * SECOND)), Some(key));
-    queues.passes(key);
+    queues.note_pass(key);
     assert!(queues.open_heads().next().is_some());
 }
 
@@ -516,7 +516,7 @@ fn refused_keys_without_messages_are_bounded() {
     for number in 0..10_000 {
         let item = Item::keyed(1, number);
         let key = item.keys().next().expect("it has one");
-        queues.refused(key, Mono::from_micros(SECOND));
+        queues.note_refusal(key, Mono::from_micros(SECOND));
     }
     assert!(queues.queues() <= 4_096);
 }

@@ -18,7 +18,7 @@ impl Route {
     fn look(&mut self, waits: RouteWaits) -> bool {
         self.halves += 1;
         let now = Mono::from_micros(self.halves * 500_000);
-        self.progress.look(self.seen, waits, BOUND, now)
+        self.progress.check(self.seen, waits, BOUND, now)
     }
 
     /// Runs for so many seconds, with `each` before each look; returns whether it was ever

@@ -47,7 +47,7 @@ impl Pacer {
                     self.tell_guarded(row);
                 }
                 let denied_before = self.scheduler.pacing().tally().denied;
-                self.scheduler.pacing_mut().answered(row, &answer, now);
+                self.scheduler.pacing_mut().note_answer(row, &answer, now);
                 let is_denied = self.scheduler.pacing().tally().denied > denied_before;
                 meters.asks(if is_denied { "denied" } else { "granted" });
                 self.handle.learned(&self.scheduler, now);
@@ -58,7 +58,7 @@ impl Pacer {
             Err(error) => {
                 meters.asks("failed");
                 debug!(limit = %self.handle.name, %error, "no lease");
-                self.scheduler.pacing_mut().failed(row, now);
+                self.scheduler.pacing_mut().note_failure(row, now);
             }
         }
     }
@@ -84,17 +84,19 @@ impl Pacer {
                 for call in &calls {
                     let charge = call.charge();
                     let key = key_id(&charge.limit.name, charge.key);
-                    self.scheduler.freed(key, charge.cost.units(), now);
+                    self.scheduler.note_freed(key, charge.cost.units(), now);
                 }
             }
             ToPacer::Throttled { length, is_first } => {
                 if let Some(adapting) = &mut self.adapting {
                     adapting.throttled(is_first, now);
                 }
-                self.scheduler.pacing_mut().refused_for(length, now);
+                self.scheduler
+                    .pacing_mut()
+                    .freeze_after_refusal(length, now);
             }
             ToPacer::FrozenFor(length) => self.scheduler.pacing_mut().frozen_for(length, now),
-            ToPacer::Refused { key, until } => self.scheduler.refused(key, until),
+            ToPacer::Refused { key, until } => self.scheduler.note_refusal(key, until),
             ToPacer::Behind { keys, until } => {
                 for key in keys {
                     self.scheduler.goes_behind(key, until, now);
@@ -102,7 +104,7 @@ impl Pacer {
             }
             ToPacer::Passes(keys) => {
                 for key in keys {
-                    self.scheduler.passes(key);
+                    self.scheduler.note_pass(key);
                 }
             }
             ToPacer::QuotaLow { left, length } => self.spent(left, length, now),
@@ -158,7 +160,7 @@ impl Pacer {
                 }
             }
             Notice::Freed { limit, key, units } => {
-                self.scheduler.freed(key_id(&limit, key), units, now);
+                self.scheduler.note_freed(key_id(&limit, key), units, now);
             }
             Notice::Opened { limit } => {
                 self.waits.end(&limit, WaitsFor::Debt);

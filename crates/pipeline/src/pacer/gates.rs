@@ -92,7 +92,7 @@ impl Pacer {
             if let Some(opens) = opens {
                 route.gate.with(|gate| gate.close(opens));
             }
-            self.waits.whole(limit, WaitsFor::Pause, opens);
+            self.waits.set_whole(limit, WaitsFor::Pause, opens);
         }
         self.review_gates(now);
         let limits = self.routes.iter().flat_map(|route| route.counting.keyed());

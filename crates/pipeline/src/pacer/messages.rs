@@ -48,7 +48,7 @@ impl Pacer {
             return self.give_back(waiting);
         }
         let (route, delivery) = (&waiting.job.route, &waiting.job.delivery);
-        route.gate.with(Gate::arrived);
+        route.gate.with(Gate::note_arrival);
         let to = route.sharing.destination(delivery, now);
         let standby_to_help = || {
             route
@@ -113,7 +113,7 @@ impl Pacer {
         }
         if has_room {
             for waiting in &messages {
-                self.scheduler.refunded(waiting.keys());
+                self.scheduler.note_refund(waiting.keys());
             }
         }
         let now = self.handle.clock.now();

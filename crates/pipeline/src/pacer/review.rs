@@ -24,7 +24,7 @@ impl Pacer {
         }
         for (why, what) in waits {
             let until = shut.filter(|(_, is)| *is == why).map(|(until, _)| until);
-            self.waits.whole(&self.handle.name, what, until);
+            self.waits.set_whole(&self.handle.name, what, until);
         }
         let mut next = self.gates_due(now + ROUND);
         if matches!(self.phase, Phase::Running) {

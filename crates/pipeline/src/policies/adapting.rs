@@ -57,7 +57,7 @@ impl Adapting {
         if let Some((adaptive, policy)) = &mut self.current
             && !(is_first && policy.facts.follows.is_some())
         {
-            adaptive.throttled(now);
+            adaptive.note_throttled(now);
         }
     }
 

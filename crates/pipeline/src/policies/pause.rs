@@ -97,7 +97,7 @@ fn show(route: &Route, pacer: &PacerHandle, policy: &LimitPolicy, waits: &Waits)
         .paused
         .set(f64::from(u8::from(until.is_some())));
     let name = format!("{ROUTE}{}", route.name);
-    waits.whole(&name, WaitsFor::Pause, until);
+    waits.set_whole(&name, WaitsFor::Pause, until);
     match until {
         Some(_) => left,
         None => AGAIN,

@@ -52,7 +52,7 @@ impl Calls {
         self.meters.in_flight.increment(1.0);
         CallUnderWay {
             calls: Arc::clone(self),
-            is_probe: self.gate.with(|gate| gate.sent(now)),
+            is_probe: self.gate.with(|gate| gate.note_call(now)),
         }
     }
 
@@ -95,7 +95,7 @@ impl CallUnderWay {
         calls.ran_out();
         // It is no longer under way when the gate is reviewed.
         drop(self);
-        calls.gate.with(|gate| gate.unsent(is_probe))
+        calls.gate.with(|gate| gate.note_unsent(is_probe))
     }
 }
 

@@ -65,8 +65,8 @@ impl Fitness {
     }
 
     /// For how long no message is taken, because so many are set aside; `None`: they are taken.
-    pub(crate) fn rest(&self) -> Option<Duration> {
-        lock(&self.dying).rest(self.clock.now())
+    pub(crate) fn pause_left(&self) -> Option<Duration> {
+        lock(&self.dying).pause_left(self.clock.now())
     }
 
     /// A message cannot be sent, for this reason.

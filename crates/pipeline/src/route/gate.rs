@@ -163,7 +163,7 @@ impl RouteGate {
         }
         let status = answer.ok();
         let downstream = self.with(|gate| {
-            gate.answered(status.as_ref(), now);
+            gate.note_answer(status.as_ref(), now);
             gate.downstream_state()
         });
         let why = status.as_ref().map(|status| &status.why);

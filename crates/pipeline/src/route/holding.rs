@@ -89,14 +89,14 @@ impl Holding {
     ) -> Option<Held> {
         if let Some(parking) = &self.parking {
             let parked = self.subscription.parked();
-            let choice = lock(parking).arrived(share, origin, parked, now);
+            let choice = lock(parking).note_arrival(share, origin, parked, now);
             if choice == Choice::Park {
                 return None;
             }
         }
         self.meters.held.increment(1.0);
         self.sharing.held();
-        lock(&self.ages).took(born);
+        lock(&self.ages).note_waiting(born);
         Some(Held {
             holding: Arc::clone(self),
             share,
@@ -144,7 +144,7 @@ impl Holding {
     /// Counts a call for a tenant.
     pub(crate) fn called(&self, tenant: u64, now: Mono) {
         if self.tenants.is_some() && self.max_delay.is_some() {
-            lock(&self.takers).took(tenant, now);
+            lock(&self.takers).note_call(tenant, now);
         }
     }
 
@@ -185,14 +185,14 @@ impl Held {
     /// The call of the message begins: the message waits for its answer now, however long that takes.
     pub(crate) fn call_begins(&mut self) {
         if std::mem::replace(&mut self.waits, false) {
-            lock(&self.holding.ages).left(self.born);
+            lock(&self.holding.ages).note_gone(self.born);
         }
     }
 
     /// The message waits for another call, unless it waits already.
     pub(crate) fn waits_again(&mut self) {
         if !std::mem::replace(&mut self.waits, true) {
-            lock(&self.holding.ages).took(self.born);
+            lock(&self.holding.ages).note_waiting(self.born);
         }
     }
 }
@@ -203,10 +203,10 @@ impl Drop for Held {
         holding.meters.held.decrement(1.0);
         holding.sharing.released();
         if self.waits {
-            lock(&holding.ages).left(self.born);
+            lock(&holding.ages).note_gone(self.born);
         }
         if let Some(parking) = &holding.parking {
-            lock(parking).left(self.share, self.origin);
+            lock(parking).note_departure(self.share, self.origin);
         }
     }
 }

@@ -173,7 +173,7 @@ impl Sharing {
         let mut own = self.standing();
         let (is_open, sends, probes) = self
             .gate
-            .with(|gate| (gate.is_open(), gate.sends(), gate.probes(now)));
+            .with(|gate| (gate.is_open(), gate.sends(), gate.needs_probe(now)));
         if is_open {
             let is_shut = matches!(sends, Sends::Nothing(..));
             own.sends = !is_shut || self.waiting() <= 1 && probes;

@@ -80,7 +80,7 @@ impl RouteTap {
             turn.shut.is_none() && matches!(availability, Availability::Until(_, WaitReason::Turn));
         let (is_away, is_open, probes) = self
             .gate
-            .with(|gate| (gate.is_away(), gate.is_open(), gate.probes(now)));
+            .with(|gate| (gate.is_away(), gate.is_open(), gate.needs_probe(now)));
         let is_back = is_away && !is_open;
         let is_held_up = turn.denied.is_some() || self.fitness.is_braked() || is_open;
         let sends = (turn.is == Tap::Open || waits_for_slot || is_back) && !is_held_up;

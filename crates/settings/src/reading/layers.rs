@@ -55,7 +55,7 @@ enum KeyPlace {
 
 impl Layers {
     /// Adds the layer of a file, or reports why it cannot be read.
-    pub(super) fn file(&mut self, name: String, text: Result<String, String>) {
+    pub(super) fn add_file(&mut self, name: String, text: Result<String, String>) {
         let number = self.files.len();
         let text = text.unwrap_or_else(|reason| {
             self.damaged = true;
@@ -108,7 +108,7 @@ impl Layers {
     }
 
     /// Adds the layer of a variable.
-    pub(super) fn variable(&mut self, name: &str, path: &KeyPath, value: Value) {
+    pub(super) fn add_variable(&mut self, name: &str, path: &KeyPath, value: Value) {
         let written = || KeyPlace::Variable(name.to_owned());
         if let ValueKind::Array(elements) = &value.kind {
             let elements = (0..elements.len()).map(|i| (path.at(i), written()));

@@ -82,14 +82,14 @@ pub fn load_with(
         credentials,
         proxy,
     } = Environment::sort(env);
-    let secrets = Secrets::new(credentials).of(needs);
+    let secrets = Secrets::new(credentials).limited_to(needs);
     let mut layers = Layers::default();
     for file in files {
-        layers.file(file.display().to_string(), read(file));
+        layers.add_file(file.display().to_string(), read(file));
     }
     variables::add(&mut layers, &ours);
     if let Some(Extra { name, text }) = extra {
-        layers.file(name, Ok(text));
+        layers.add_file(name, Ok(text));
     }
     let mut root = layers.merged();
     let mut faults = Collector::new(layers);

@@ -26,7 +26,7 @@ pub(super) fn add(layers: &mut Layers, variables: &BTreeMap<String, String>) {
     let files = layers.merged();
     for (name, text) in variables {
         match key_of(&files, name) {
-            Ok(Some(key)) => layers.variable(name, &key.path, read(text, key.shape)),
+            Ok(Some(key)) => layers.add_variable(name, &key.path, read(text, key.shape)),
             Ok(None) => {}
             Err(message) => {
                 let place = Place::Variable(name.clone());

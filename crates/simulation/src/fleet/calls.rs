@@ -123,7 +123,10 @@ impl<'a, W: FleetWatch> Fleet<'a, W> {
         tell_keys(replica, &parcel, follows.keys, mono);
         if let Some(wait) = follows.freeze {
             replica.turn = None;
-            replica.scheduler.pacing_mut().refused_for(wait, mono);
+            replica
+                .scheduler
+                .pacing_mut()
+                .freeze_after_refusal(wait, mono);
             let way = self.way();
             self.after(way, WORLD, SimEvent::Freeze { wait, heard });
         }
@@ -217,7 +220,7 @@ fn tell_keys(
     match keys {
         KeyChanges::Pass(keys) => {
             for key in keys {
-                replica.scheduler.passes(key);
+                replica.scheduler.note_pass(key);
             }
         }
         KeyChanges::Refused { behind, refused } => {
@@ -227,7 +230,7 @@ fn tell_keys(
                 }
             }
             for (key, wait) in refused {
-                replica.scheduler.refused(key, mono + wait);
+                replica.scheduler.note_refusal(key, mono + wait);
             }
         }
     }

@@ -137,7 +137,7 @@ impl<'a, W: FleetWatch> Fleet<'a, W> {
         let decided = reply.entered.now;
         let decisions = reply.decisions;
         let scheduler = &mut replica.scheduler;
-        scheduler.answered(question, decided, decisions, mono);
+        scheduler.note_decisions(question, decided, decisions, mono);
         self.empty_if_stopping(replica);
     }
 
@@ -177,7 +177,7 @@ impl<'a, W: FleetWatch> Fleet<'a, W> {
         for asked in &question.asked {
             self.end_call(replica, &asked.item);
         }
-        replica.scheduler.unanswered(question, mono);
+        replica.scheduler.note_no_answer(question, mono);
         self.empty_if_stopping(replica);
     }
 

@@ -165,7 +165,10 @@ impl<'a, W: FleetWatch> Fleet<'a, W> {
         replica.turn = answer.turn.filter(|_| known == answer.version);
         let trip = Duration::from_micros(self.t - sent);
         self.see(replica.id, FleetEvent::Heard { trip });
-        replica.scheduler.pacing_mut().answered(row, answer, mono);
+        replica
+            .scheduler
+            .pacing_mut()
+            .note_answer(row, answer, mono);
         if replica.scheduler.pacing().is_outdated() {
             self.declare(replica);
         }
@@ -184,7 +187,7 @@ impl<'a, W: FleetWatch> Fleet<'a, W> {
         {
             replica.turn = None;
             self.see(replica.id, FleetEvent::AskFailed);
-            replica.scheduler.pacing_mut().failed(row, mono);
+            replica.scheduler.pacing_mut().note_failure(row, mono);
         }
     }
 }

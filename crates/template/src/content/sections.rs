@@ -23,7 +23,7 @@ const SEQUENCE: u64 = 0x76;
 const VALUE: u64 = 0x77;
 
 /// Whether bytes begin with a section of a body.
-pub(super) fn are(body: &[u8]) -> bool {
+pub(super) fn has_sections(body: &[u8]) -> bool {
     matches!(
         body,
         [0, 0x53, 0x75..=0x77, ..] | [0, 0x80, 0, 0, 0, 0, 0, 0, 0, 0x75..=0x77, ..]

@@ -88,7 +88,7 @@ proptest! {
                     changed: true,
                     why: "503".into(),
                 };
-                gate.answered(Some(&status), moment.local);
+                gate.note_answer(Some(&status), moment.local);
             }
             if let Some(accepted) = said.other {
                 let other = match accepted {
@@ -98,7 +98,7 @@ proptest! {
                 let other = CallEnd { now: moment, message: number, ..other };
                 decide(&other, &mut gate, &mut refusals, |at| at);
             }
-            gate.sent(moment.local);
+            gate.note_call(moment.local);
             let call = CallEnd {
                 now: moment,
                 maybe_delivered: said.maybe_delivered,

@@ -121,7 +121,7 @@ fn check(
     let row = slots(answer.grant, pace);
     prop_assert!(row.len() as u64 <= question.want.min(pace.batch));
     let granted = row.len() as u64;
-    prop_assert_eq!(question.whole(granted), granted, "whole messages");
+    prop_assert_eq!(question.whole_messages(granted), granted, "whole messages");
     prop_assert!(
         row.iter()
             .all(|slot| (now..=now + pace.horizon).contains(slot))

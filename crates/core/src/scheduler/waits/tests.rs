@@ -52,7 +52,7 @@ fn a_message_waits_for_nothing_else_until_its_limits_say_not_now() {
     );
     let first = asks(&mut scheduler, ms(0));
     let decided = |at: u64| StoreTime::from_micros(EPOCH + at * 1_000);
-    scheduler.answered(first, decided(1), Vec::new(), ms(2));
+    scheduler.note_decisions(first, decided(1), Vec::new(), ms(2));
     assert_eq!(waits(&scheduler, 2), RouteWaits::Idle);
 
     scheduler.push(Item(1), ms(3));
@@ -81,7 +81,7 @@ fn a_message_waits_for_nothing_else_until_its_limits_say_not_now() {
             reset_at: EPOCH,
         },
     };
-    scheduler.answered(question, decided(5), vec![denied], ms(6));
+    scheduler.note_decisions(question, decided(5), vec![denied], ms(6));
     assert_eq!(waits(&scheduler, 6), RouteWaits::Idle, "its key is closed");
     assert_eq!(
         waits(&scheduler, 600),
