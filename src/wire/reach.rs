@@ -16,8 +16,8 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 use url::Url;
 
-use sluiced_core::distance::millis;
 use sluiced_core::headroom::{LatencySamples, Spread, TooThin};
+use sluiced_core::time::millis;
 use sluiced_ports::clock::Clock;
 use sluiced_ports::downstream::Downstream;
 use sluiced_settings::types::Limit;

@@ -11,7 +11,7 @@ use std::fmt;
 use std::time::Duration;
 
 use super::headroom::Headroom;
-use super::time::micros;
+use super::time::{micros, millis};
 
 /// Added to a round trip: the time that this process needs to act on an answer.
 pub(crate) const MARGIN: Duration = Duration::from_millis(2);
@@ -70,17 +70,6 @@ impl fmt::Display for TooFar {
 #[must_use]
 pub fn horizon_needed(slow_trip: Duration) -> Duration {
     whole_millis(permit_needs(slow_trip) * FETCH_PART)
-}
-
-/// A length as an operator reads it: milliseconds, to a tenth.
-#[must_use]
-pub fn millis(length: Duration) -> String {
-    let tenths = micros(length).div_ceil(100);
-    if tenths.is_multiple_of(10) {
-        format!("{} ms", tenths / 10)
-    } else {
-        format!("{}.{} ms", tenths / 10, tenths % 10)
-    }
 }
 
 fn whole_millis(length: Duration) -> Duration {

@@ -17,6 +17,7 @@ use std::time::Duration;
 
 use super::breaker::{AwayFor, Breaker, BreakerReport, BreakerRule, BreakerStatus, Evidence};
 use super::hours::{OpeningHours, Stretch};
+use super::scheduler::ASKED_AGAIN;
 use super::time::{Mono, StoreTime};
 
 pub use sends::{GateChange, Sends, Shut};
@@ -26,9 +27,6 @@ pub use tap::{Tap, TapDecision, TapRule, WhenDenied};
 const REVIEW_AGAIN: Duration = Duration::from_secs(10);
 /// The end of a pause that has none.
 pub const NO_END: StoreTime = StoreTime::from_micros(u64::MAX);
-/// A keyed limit that grants nothing to a route is asked again after this, however long its answer said:
-/// units that were granted and not used are returned, here or on another replica, so the wait may end sooner.
-pub const ASKED_AGAIN: Duration = Duration::from_secs(5);
 
 /// A call ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

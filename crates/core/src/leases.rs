@@ -29,9 +29,9 @@ use slots::{HeldSlots, in_time};
 
 use super::backoff::{Backoff, Failures};
 use super::jitter::Jitter;
-use super::policy::PolicyVersion;
 use super::schedule::{Pace, Turn};
 use super::time::{ClockMap, Mono, StoreTime};
+use super::version::PolicyVersion;
 
 /// A mapping that is too rough to keep the headroom is improved by so many asks; after that the
 /// mapping is used as it is, because the store is too far away for a better one.

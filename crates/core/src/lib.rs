@@ -13,10 +13,10 @@
 //! | how many, how often | [`rate`] (units, costs, windows), [`calendar`], [`zone`], [`hours`] |
 //! | a paced limit: which slot is whose | [`schedule`] (the shared row), [`leases`] (a replica's slots of it), [`jitter`] (not all at once), [`pacing`], [`headroom`] (how late is too late), [`adaptive`] (a rate that follows refusals) |
 //! | every other limit: may this message go | [`limits`], one file a kind; [`limits::admission`] decides about many messages at once |
-//! | which message goes next | [`scheduler::Scheduler`], [`parking`] (fair between tenants), [`sharing`] (routes of one queue), [`byte_budget`] |
+//! | which message goes next | [`scheduler::Scheduler`], [`message`] (what is known of each), [`parking`] (fair between tenants), [`sharing`] (routes of one queue), [`byte_budget`] |
 //! | what an answer means, and what follows | [`judge`], [`after_call`], [`refusals`], [`breaker`], [`gate`], [`backoff`], [`dying`] (messages that die in a row) |
 //! | whether a route makes progress | [`stall`] (it stands still), [`ages`] (of its messages), [`distance`] (of the store) |
-//! | what the fleet agrees on | [`policy`] (the current limits), [`owner`] (whose they are), [`time`] (the store's clock and ours) |
+//! | what the fleet agrees on | [`policy`] (the current limits), [`version`] (which of them), [`owner`] (whose they are), [`time`] (the store's clock and ours) |
 //! | what the queue is told | [`acks`], [`ladder`] (in which wait queue a message waits) |
 //! | an enum with a text for each value | [`labelled!`] |
 //!
@@ -46,6 +46,7 @@ mod labelled;
 pub mod ladder;
 pub mod leases;
 pub mod limits;
+pub mod message;
 pub mod owner;
 pub mod pacing;
 pub mod parking;
@@ -57,4 +58,5 @@ pub mod scheduler;
 pub mod sharing;
 pub mod stall;
 pub mod time;
+pub mod version;
 pub mod zone;

@@ -12,11 +12,11 @@ use std::ops::Add;
 use std::time::Duration;
 
 use super::leases::{Availability, Head, LeaseHolder, LeaseTally, Slot, WaitReason};
-use super::policy::PolicyVersion;
+use super::message::Sum;
 use super::rate::Cost;
 use super::schedule::{Ask, Freeze, LeaseAnswer, Pace};
-use super::scheduler::Sum;
 use super::time::{ClockMap, Mono, StoreTime};
+use super::version::PolicyVersion;
 
 pub use rows::{Row, Rows};
 

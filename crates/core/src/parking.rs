@@ -36,7 +36,7 @@ mod takers;
 use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
-use super::scheduler::Share;
+use super::message::Share;
 use super::time::Mono;
 
 pub use takers::Takers;

@@ -34,6 +34,7 @@ use self::text::kind;
 use super::schedule::{Ask, FREEZE_MAX, LeaseAnswer, Pace, Schedule, lease};
 use super::time::StoreTime;
 
+pub use super::version::PolicyVersion;
 pub use replacement::{Replacement, ReplacementTimes, Stamp};
 pub use text::{ADAPTED, as_written, ending, ends, is_same, keeping_end};
 
@@ -326,51 +327,6 @@ pub fn lease_under(
         paused_until: paused,
         version: in_force,
         ..answer
-    }
-}
-
-/// First versions are milliseconds and less than this, all others are microseconds and more.
-const FIRST_END: u64 = 100_000_000_000_000;
-
-/// Names one state of a policy: the store's time of the update, or more if that would not be new.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct PolicyVersion(u64);
-
-impl PolicyVersion {
-    /// No policy is known yet.
-    pub const NONE: Self = Self(0);
-
-    /// From the number that the store keeps.
-    #[must_use]
-    pub const fn new(number: u64) -> Self {
-        Self(number)
-    }
-
-    /// The number that the store keeps.
-    #[must_use]
-    pub const fn number(self) -> u64 {
-        self.0
-    }
-
-    /// When the update was made, on the store's clock.
-    #[must_use]
-    pub const fn since(self) -> StoreTime {
-        let micros = if self.0 < FIRST_END {
-            self.0 * 1_000
-        } else {
-            self.0
-        };
-        StoreTime::from_micros(micros)
-    }
-
-    /// The first version where the store has none. The store may have lost a policy that another
-    /// replica still knows. That one must win, so a first version is lower than that of any update.
-    fn first(now: StoreTime) -> Self {
-        Self((now.as_micros() / 1_000).max(1))
-    }
-
-    fn next(self, now: StoreTime) -> Self {
-        Self((self.0 + 1).max(now.as_micros()))
     }
 }
 

@@ -20,7 +20,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use crate::scheduler::KeyId;
+use crate::message::KeyId;
 use crate::time::Mono;
 
 /// The longest wait of a message that is refused again and again, unless the answer asks for more.

@@ -41,8 +41,8 @@ pub use pace::{
     Ask, ClockView, DEFAULT_HORIZON, FREEZE_MAX, Freeze, Grant, LeaseAnswer, Pace, Turn,
 };
 
-use super::policy::PolicyVersion;
 use super::time::{StoreTime, micros};
+use super::version::PolicyVersion;
 
 /// A clock that goes back by no more than this is no step.
 const JITTER: u64 = 1_000;

@@ -21,7 +21,7 @@
 //! Events go in through the methods, actions come out of [`Scheduler::poll`]. The daemon, the simulation and
 //! the tests use the same methods, so what an answer means is decided in one place.
 //!
-//! By file: `queued` is what is known of a message, `ready` the order of those that wait for a slot,
+//! What it must know of a message is in `message`. By file: `ready` is the order of those that wait for a slot,
 //! `key_queues` has those that wait for a key; `questions` decides when to ask and for how many, `batch` for
 //! which, `answers` what follows, `denials` where a denied message waits; `serving` gives a slot its message, takes
 //! messages out or delays them; `waits` says what a route waits for.
@@ -31,7 +31,6 @@ mod batch;
 mod denials;
 mod key_queues;
 mod questions;
-mod queued;
 mod ready;
 mod serving;
 mod waits;
@@ -43,18 +42,24 @@ use std::time::Duration;
 pub use batch::{AskedMessage, Question};
 pub use denials::Departure;
 pub use questions::{BATCH_MAX, HEARTBEAT, Questions};
-pub use queued::{HoldRules, KeyId, Queued, Share, Sum};
 pub use waits::Needs;
+
+pub use super::message::{HoldRules, KeyId, Queued, Share};
 
 use self::batch::Due;
 use self::key_queues::KeyQueues;
 use self::ready::Ready;
 use super::leases::{Head, LeaseHolder, Slot};
 use super::limits::once::NotCalled;
+use super::message::Sum;
 use super::pacing::{Pacing, Row};
 use super::rate::Cost;
 use super::schedule::Ask;
 use super::time::{ClockMap, Mono};
+
+/// A keyed limit that grants nothing to a route is asked again after this, however long its answer said:
+/// units that were granted and not used are returned, here or on another replica, so the wait may end sooner.
+pub const ASKED_AGAIN: Duration = Duration::from_secs(5);
 
 /// What to do next.
 #[derive(Debug)]
@@ -65,10 +70,10 @@ pub enum Action<T> {
     Expired(T),
     /// The session of the message is gone. No slot was taken for it.
     Stale(T),
-    /// Ask the store for slots, and report with [`Pacing::answered`] or [`Pacing::failed`].
+    /// Ask the store for slots, and report with [`Pacing::note_answer`] or [`Pacing::note_failure`].
     Lease(Row, Ask),
     /// Ask the keyed limits (without messages: only for the time), and report with
-    /// [`Scheduler::answered`] or [`Scheduler::unanswered`].
+    /// [`Scheduler::note_decisions`] or [`Scheduler::note_no_answer`].
     Admit(Question<T>),
     /// The permits of these messages ran out before their slots came: refund what they took, then hand them back
     /// with [`Scheduler::put_back_first`].

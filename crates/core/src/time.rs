@@ -112,6 +112,17 @@ pub const fn micros(duration: Duration) -> u64 {
     }
 }
 
+/// A length as an operator reads it: milliseconds, to a tenth.
+#[must_use]
+pub fn millis(length: Duration) -> String {
+    let tenths = micros(length).div_ceil(100);
+    if tenths.is_multiple_of(10) {
+        format!("{} ms", tenths / 10)
+    } else {
+        format!("{}.{} ms", tenths / 10, tenths % 10)
+    }
+}
+
 /// The mean round trip after another one took `trip`: it moves by an eighth of the difference, and an
 /// outlier counts as at most four times the mean. Zero: there was none yet.
 #[must_use]

@@ -6,8 +6,8 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::explained::NO_TURN;
-use sluiced_core::distance::millis;
 use sluiced_core::rate::Span;
+use sluiced_core::time::millis;
 use sluiced_ports::store::{FleetReports, SILENT};
 use sluiced_telemetry::RecentLine;
 use sluiced_telemetry::health::PROGRESS;

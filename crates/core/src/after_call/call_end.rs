@@ -9,7 +9,7 @@ use super::Tries;
 use super::figures::{QuotaSaid, UsedSaid};
 use crate::backoff::Backoff;
 use crate::judge::{Outcome, Silence};
-use crate::scheduler::KeyId;
+use crate::message::KeyId;
 use crate::time::{Mono, Now};
 
 /// What a route does about calls that failed or were refused.

@@ -10,7 +10,7 @@ use super::figures::{QuotaOutcome, Used};
 use crate::breaker::BreakerReport;
 use crate::gate::DownstreamState;
 use crate::judge::DeadReason;
-use crate::scheduler::KeyId;
+use crate::message::KeyId;
 use crate::time::Mono;
 
 /// What follows from a call.

@@ -21,7 +21,8 @@ pub enum Sends {
     /// Only messages that its limits have granted: they grant no more before `opening`. Nothing at all from
     /// `end` on.
     Granted {
-        /// When its limits are asked again: [`ASKED_AGAIN`](super::ASKED_AGAIN) after their answer at the latest.
+        /// When its limits are asked again: [`ASKED_AGAIN`](crate::scheduler::ASKED_AGAIN) after their answer at the
+        /// latest.
         opening: Mono,
         /// From then on nothing is sent; `None`: without an end.
         end: Option<Mono>,

@@ -10,8 +10,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use crate::distance::millis;
-use crate::time::{Mono, micros};
+use crate::time::{Mono, micros, millis};
 
 /// The last so many handshakes are remembered. Once there are so many, the longest of them does not count.
 const KEPT: usize = 64;

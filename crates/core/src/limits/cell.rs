@@ -9,8 +9,8 @@ use std::time::Duration;
 use super::Unused;
 use super::generation::{ClosedReason, Generation, LostWait};
 use super::rule::{Left, LimitState, Rule, TakenUnits};
-use crate::policy::PolicyVersion;
 use crate::time::StoreTime;
+use crate::version::PolicyVersion;
 
 /// A limit under the current policy, for one request.
 #[derive(Clone, Copy, Debug)]

@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use crate::leases::{LeaseHolder, Slot};
+use crate::message::Sum;
 use crate::rate::Cost;
-use crate::scheduler::Sum;
 use crate::time::Mono;
 
 /// Which of the limit's rows.

@@ -54,7 +54,7 @@ impl Replacement<'_> {
                 Stamp::Kept(kept)
             }
         };
-        let (version, changed) = (policy.version.0, policy.changed.0);
+        let (version, changed) = (policy.version.number(), policy.changed.number());
         let remade_at = policy.remade_at;
         let pause = policy.pause.as_ref();
         ReplacementTimes {
@@ -73,12 +73,12 @@ impl Replacement<'_> {
     pub fn at(&self, now: StoreTime) -> LimitPolicy {
         let micros = |stamp: Stamp| match stamp {
             Stamp::Kept(micros) => micros,
-            Stamp::Later(length) => (now + length).as_micros().max(self.over.0 + 1),
+            Stamp::Later(length) => (now + length).as_micros().max(self.over.number() + 1),
         };
         let times = self.times();
         let mut policy = self.policy.clone();
-        policy.version = PolicyVersion(micros(times.version));
-        policy.changed = PolicyVersion(micros(times.changed));
+        policy.version = PolicyVersion::new(micros(times.version));
+        policy.changed = PolicyVersion::new(micros(times.changed));
         policy.remade_at = StoreTime::from_micros(micros(times.remade_at));
         if let Some(pause) = &mut policy.pause {
             pause.until = StoreTime::from_micros(micros(times.paused_until));

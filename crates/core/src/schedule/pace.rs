@@ -5,9 +5,9 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use crate::headroom::Headroom;
-use crate::policy::PolicyVersion;
 use crate::rate::{Cost, MAX_WINDOW, Rate};
 use crate::time::{StoreTime, micros};
+use crate::version::PolicyVersion;
 
 /// The horizon (how far ahead slots are leased) of a limit that sets none, unless its headroom needs a longer one:
 /// four times the headroom.

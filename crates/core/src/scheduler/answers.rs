@@ -11,11 +11,10 @@ use super::batch::{AskedMessage, Question};
 use super::denials::{Denial, FULL};
 use super::key_queues::{KeyAnswer, PROBE};
 use super::questions::{QuestionResult, Questions, SentQuestion};
-use super::queued::{KeyId, Queued};
-use super::{Action, Scheduler};
-use crate::gate::ASKED_AGAIN;
+use super::{ASKED_AGAIN, Action, Scheduler};
 use crate::limits::Fit;
 use crate::limits::admission::{AfterGrant, Decision};
+use crate::message::{KeyId, Queued};
 use crate::time::{Mono, Now, StoreTime};
 
 /// After this a message is asked for again if its limit has a policy that this replica does not know.

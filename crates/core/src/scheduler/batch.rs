@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use super::Scheduler;
 use super::questions::{BATCH_MAX, Questions};
-use super::queued::Queued;
 use super::serving::dismiss;
 use crate::leases::Availability;
+use crate::message::Queued;
 use crate::rate::Cost;
 use crate::time::Mono;
 

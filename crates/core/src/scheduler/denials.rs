@@ -17,10 +17,9 @@ use std::time::Duration;
 use super::answers::AnswerTimes;
 use super::key_queues::KeyAnswer;
 use super::questions::Questions;
-use super::queued::{KeyId, Queued};
-use super::{Action, Scheduler};
-use crate::gate::ASKED_AGAIN;
+use super::{ASKED_AGAIN, Action, Scheduler};
 use crate::limits::{Fit, Room};
+use crate::message::{KeyId, Queued};
 use crate::time::{Mono, Now, StoreTime};
 
 /// A full `concurrency` limit is asked again after this, in case the notice that a call ended is lost.

@@ -17,7 +17,7 @@ use std::time::Duration;
 pub(super) use self::queue::KeyAnswer;
 
 use self::queue::{Access, Order, Queue};
-use super::queued::{KeyId, Queued};
+use crate::message::{KeyId, Queued};
 use crate::time::{Mono, smoothed};
 
 /// If no answer comes to the call of a key that the downstream refuses, the next one is made after this.

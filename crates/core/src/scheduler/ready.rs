@@ -18,7 +18,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
-use super::queued::{Queued, Sum};
+use crate::message::{Queued, Sum};
 use crate::time::Mono;
 
 /// Virtual time that one unit takes at weight one: fine enough for any weight.

@@ -6,9 +6,9 @@
 
 use std::cmp::Reverse;
 
-use super::queued::Queued;
 use super::{Action, PermittedKey, Scheduler};
 use crate::leases::Slot;
+use crate::message::Queued;
 use crate::pacing::Row;
 use crate::time::Mono;
 

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use super::Scheduler;
 use super::questions::Questions;
-use super::queued::Queued;
 use crate::leases::{Availability, LeaseHolder, WaitReason};
+use crate::message::Queued;
 use crate::pacing::Row;
 use crate::stall::{RouteWaits, bound};
 use crate::time::{ClockMap, Mono};

@@ -22,9 +22,9 @@ use crate::handle::PacerHandle;
 use crate::limit::CurrentPolicy;
 use crate::limit::facts::{Change, LimitFacts};
 use crate::route::Route;
-use sluiced_core::distance::{millis, permit_needs};
+use sluiced_core::distance::permit_needs;
 use sluiced_core::headroom::{AutoHeadroom, Bounds, Measured, Spread, unseen};
-use sluiced_core::time::Mono;
+use sluiced_core::time::{Mono, millis};
 use sluiced_ports::clock::Clock;
 
 /// How often the measurements are looked at.

@@ -5,7 +5,7 @@ use super::cell::{self, Cell, Limit, LimitAccess, PolicyState};
 use super::*;
 use crate::limits::generation::{ClosedReason, Generation, LostWait};
 use crate::limits::{Fit, Ticket, Unused};
-use crate::policy::PolicyVersion;
+use crate::version::PolicyVersion;
 
 /// The limits that a message is charged by, and with how much.
 type Charges<'a> = &'a [(usize, u64)];

@@ -3,8 +3,8 @@ use std::num::NonZeroU32;
 use proptest::prelude::*;
 
 use super::*;
+use crate::message::Share;
 use crate::rate::Cost;
-use crate::scheduler::Share;
 
 #[derive(Clone, Debug, PartialEq)]
 struct Item {
