@@ -27,7 +27,7 @@ use sluiced_core::limits::generation::ClosedReason;
 use sluiced_core::rate::{Span, parse_duration};
 use sluiced_core::schedule::FREEZE_MAX;
 use sluiced_ports::policies::PolicyOf;
-use sluiced_ports::store::{Family, Store, Updated};
+use sluiced_ports::store::{CompletedUpdate, Family, Store};
 use sluiced_settings::types::{LimitBackend, Settings};
 use sluiced_settings::{Loaded, Needs};
 use sluiced_status::Replica;
@@ -299,7 +299,7 @@ fn unused_limit(name: &str, hint: &str) -> Refusal {
 fn write_change(
     name: &str,
     [was, is]: [&str; 2],
-    update: &Updated,
+    update: &CompletedUpdate,
     out: &mut impl Write,
 ) -> io::Result<()> {
     writeln!(out, "{name}: {was}")?;
@@ -308,7 +308,7 @@ fn write_change(
 }
 
 /// Writes when an update applies.
-fn write_in_force(update: &Updated, out: &mut impl Write) -> io::Result<()> {
+fn write_in_force(update: &CompletedUpdate, out: &mut impl Write) -> io::Result<()> {
     writeln!(
         out,
         "version {}, in force on every replica within a second",

@@ -108,7 +108,10 @@ pub async fn store(options: &RedisOptions) -> Result<Arc<dyn Store>, WireError> 
 /// # Errors
 /// When Redis does not answer.
 pub async fn replicas(store: &dyn Store) -> Result<Vec<Replica>, WireError> {
-    let heard = store.hear().await.map_err(|e| WireError::new("redis", e))?;
+    let heard = store
+        .read_reports()
+        .await
+        .map_err(|e| WireError::new("redis", e))?;
     Ok(Replica::read_all(&heard))
 }
 

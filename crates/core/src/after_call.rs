@@ -279,15 +279,15 @@ impl CallEnd<'_> {
         cause: Cause,
         opening: impl Fn(StoreTime) -> StoreTime,
     ) -> NextWait {
-        let wait = opening(self.now.store + wait).since(self.now.store);
+        let until_open = opening(self.now.store + wait).since(self.now.store);
         let most = match self.has_rest {
             true => self.rules.max_hold.max(REST),
             false => self.rules.max_hold,
         };
-        if wait <= most {
-            NextWait::Here(Some(self.now.local + wait))
+        if until_open <= most {
+            NextWait::Here(Some(self.now.local + until_open))
         } else {
-            NextWait::InQueue(wait, cause)
+            NextWait::InQueue(until_open, cause)
         }
     }
 

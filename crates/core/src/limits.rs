@@ -47,7 +47,7 @@ const UNNOTICED: u64 = 1_000;
 
 /// Units that were granted and certainly not used.
 #[derive(Clone, Copy, Debug)]
-pub struct Unused {
+pub struct UnusedUnits {
     /// When they were granted, by the store.
     pub at: StoreTime,
     /// How many units.
@@ -56,7 +56,7 @@ pub struct Unused {
     pub age: Duration,
 }
 
-impl Unused {
+impl UnusedUnits {
     /// How much time may have passed since the grant, in microseconds: what came back by itself meanwhile is not
     /// returned.
     fn passed(&self, now: u64) -> u64 {
@@ -152,7 +152,7 @@ pub(super) trait Kind {
     fn refund(
         &self,
         _taken: &Self::TakenUnits,
-        _unused: &Unused,
+        _unused: &UnusedUnits,
         _now: u64,
     ) -> Option<Self::TakenUnits> {
         None

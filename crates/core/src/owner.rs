@@ -68,7 +68,7 @@ impl NameClaim {
 
 /// A name that another fleet has claimed, or a replica of another version.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Foreign {
+pub struct ForeignName {
     /// The name, such as `limits.account`.
     pub name: String,
     /// The name to show of the fleet that has claimed it.
@@ -89,7 +89,7 @@ pub fn claim(
     replica: &str,
     claim: &NameClaim,
     now: StoreTime,
-) -> Vec<Foreign> {
+) -> Vec<ForeignName> {
     all.retain(|_, claimed| ago(claimed, now) <= KEPT);
     let foreign = foreign(all, claim, now);
     if foreign.is_empty() {
@@ -105,7 +105,7 @@ pub fn foreign(
     all: &BTreeMap<String, StoredNameClaim>,
     claim: &NameClaim,
     now: StoreTime,
-) -> Vec<Foreign> {
+) -> Vec<ForeignName> {
     let others = all.iter().filter(|(_, other)| ago(other, now) <= KEPT);
     let of_other = |(replica, other): (&String, &StoredNameClaim)| {
         let same_form = other.claim.form == claim.form;
@@ -113,7 +113,7 @@ pub fn foreign(
         let refused = other.claim.names.iter().filter_map(|(name, shared)| {
             let ours = claim.names.get(name)?;
             let fits = same_form && (same_fleet || *ours && *shared);
-            (!fits).then(|| Foreign {
+            (!fits).then(|| ForeignName {
                 name: name.clone(),
                 fleet: other.claim.shown().to_owned(),
                 replica: replica.clone(),
@@ -137,7 +137,7 @@ fn ago(claimed: &StoredNameClaim, now: StoreTime) -> Duration {
 /// Why a replica of `fleet` is refused: the names, both fleets or both forms, and what to do. `foreign` is not empty;
 /// `prefix` is that of the store.
 #[must_use]
-pub fn in_words(fleet: &str, prefix: &str, foreign: &[Foreign]) -> String {
+pub fn in_words(fleet: &str, prefix: &str, foreign: &[ForeignName]) -> String {
     let of_another_form = foreign.iter().filter(|claim| claim.form != FORM);
     if let Some(latest) = of_another_form.min_by_key(|claim| claim.ago) {
         return format!(

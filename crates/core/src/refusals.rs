@@ -95,11 +95,11 @@ impl RefusalRun {
         self.last = now;
         self.since.get_or_insert(now);
         self.refused.extend(subject);
-        let needed = match self.is_judged {
+        let needed_now = match self.is_judged {
             true => (needed / 4).max(1),
             false => needed,
         };
-        let judged = self.refused.len() >= needed;
+        let judged = self.refused.len() >= needed_now;
         if judged {
             self.is_judged = true;
             self.refused.clear();

@@ -36,9 +36,9 @@ pub struct RouteStanding {
 #[must_use]
 pub fn moves(own: RouteStanding, others: &[RouteStanding], home: Option<usize>) -> Option<usize> {
     let at_home = |place: &usize| {
-        let home = others[*place];
-        let is_wanted = home.probes && home.held == 0;
-        home.sends && !(own.is_standby && home.is_late) || is_wanted
+        let standing = others[*place];
+        let is_wanted = standing.probes && standing.held == 0;
+        standing.sends && !(own.is_standby && standing.is_late) || is_wanted
     };
     if let Some(place) = home.filter(at_home) {
         return Some(place);

@@ -4,7 +4,10 @@
 
 use std::time::Duration;
 
-use super::store::{Declared, Family, Inspection, PolicyStore, Replaced, StoreError, Updated};
+use super::store::{
+    CompletedUpdate, DeclarationAnswer, Family, Inspection, PolicyStore, ReplacementResult,
+    StoreError,
+};
 use sluiced_core::policy::{
     self, Declaration, LimitPolicy, PolicyUpdate, PolicyVersion, Replacement,
 };
@@ -67,7 +70,7 @@ impl<'a> PolicyOf<'a> {
         let present = self
             .store
             .declare_presence(self.family, self.limit, replica, file, version);
-        let Declared { now, policy, files } = present.await?;
+        let DeclarationAnswer { now, policy, files } = present.await?;
         let decide = |stored: &mut Option<LimitPolicy>, now| {
             Some(policy::declare(stored, declaration, files, now))
         };
@@ -85,7 +88,10 @@ impl<'a> PolicyOf<'a> {
     ///
     /// # Errors
     /// When the store does not answer, or refuses.
-    pub async fn set(self, update: &PolicyUpdate<'_>) -> Result<Option<Updated>, StoreError> {
+    pub async fn set(
+        self,
+        update: &PolicyUpdate<'_>,
+    ) -> Result<Option<CompletedUpdate>, StoreError> {
         let decide = |stored: &mut Option<LimitPolicy>, now| {
             let done = policy::set(stored, update, now);
             stored
@@ -107,7 +113,7 @@ impl<'a> PolicyOf<'a> {
         known: &LimitPolicy,
         text: &str,
         by: &str,
-    ) -> Result<Option<Updated>, StoreError> {
+    ) -> Result<Option<CompletedUpdate>, StoreError> {
         let update = PolicyUpdate {
             over: known.version,
             text,
@@ -141,7 +147,7 @@ impl<'a> PolicyOf<'a> {
         self,
         length: Duration,
         by: &str,
-    ) -> Result<Option<(Updated, StoreTime)>, StoreError> {
+    ) -> Result<Option<(CompletedUpdate, StoreTime)>, StoreError> {
         let decide = |stored: &mut Option<LimitPolicy>, now| {
             policy::pause(stored, length, by, now)?;
             stored.as_ref().map(|policy| policy.updates)
@@ -156,7 +162,7 @@ impl<'a> PolicyOf<'a> {
     ///
     /// # Errors
     /// When the store does not answer, or refuses.
-    pub async fn resume(self, by: &str) -> Result<Option<(Updated, bool)>, StoreError> {
+    pub async fn resume(self, by: &str) -> Result<Option<(CompletedUpdate, bool)>, StoreError> {
         let decide = |stored: &mut Option<LimitPolicy>, now| {
             let was = policy::resume(stored, by, now)?;
             stored.as_ref().map(|policy| (policy.updates, was))
@@ -174,7 +180,7 @@ impl<'a> PolicyOf<'a> {
         read: Option<(StoreTime, Option<LimitPolicy>)>,
         thaw: bool,
         mut decide: impl FnMut(&mut Option<LimitPolicy>, StoreTime) -> Option<T>,
-    ) -> Result<(Option<T>, Option<Replaced>), StoreError> {
+    ) -> Result<(Option<T>, Option<ReplacementResult>), StoreError> {
         let mut read = read;
         for _ in 0..TRIES {
             let (now, before) = match read.take() {
@@ -212,7 +218,7 @@ impl<'a> PolicyOf<'a> {
     }
 }
 
-fn updated(updates: u64, replaced: Option<Replaced>) -> Option<Updated> {
+fn updated(updates: u64, replaced: Option<ReplacementResult>) -> Option<CompletedUpdate> {
     let version = replaced?.version;
-    Some(Updated { version, updates })
+    Some(CompletedUpdate { version, updates })
 }

@@ -15,7 +15,7 @@ use super::connect::Link;
 use super::limits::{LimitKey, LimitStore};
 use super::marks::Marks;
 use sluiced_core::breaker::{BreakerReport, BreakerRule, BreakerStatus};
-use sluiced_core::owner::{Foreign, NameClaim};
+use sluiced_core::owner::{ForeignName, NameClaim};
 use sluiced_core::policy::{FileCounts, LimitPolicy, PolicyVersion, Replacement};
 use sluiced_core::schedule::{Ask, Freeze, LeaseAnswer, Pace};
 use sluiced_core::time::StoreTime;
@@ -180,7 +180,7 @@ pub trait Store: LimitStore + PolicyStore + StatusStore {
         act: ClaimAction,
         replica: &'a str,
         claim: &'a NameClaim,
-    ) -> StoreFuture<'a, Vec<Foreign>>;
+    ) -> StoreFuture<'a, Vec<ForeignName>>;
 
     /// Whether the store can be reached at present.
     fn link(&self) -> watch::Receiver<Link>;
@@ -233,7 +233,7 @@ pub trait StatusStore: Send + Sync + fmt::Debug {
     fn report_status<'a>(&'a self, report: StatusReport<'a>) -> StoreFuture<'a, ()>;
 
     /// The reports of all replicas.
-    fn hear(&self) -> StoreFuture<'_, FleetReports>;
+    fn read_reports(&self) -> StoreFuture<'_, FleetReports>;
 }
 
 impl FleetReports {
@@ -254,7 +254,7 @@ pub const PRESENCE: Duration = Duration::from_secs(8);
 
 /// A completed update of a policy: its version, and how many updates there were.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Updated {
+pub struct CompletedUpdate {
     /// The version that the store gave to the new policy.
     pub version: PolicyVersion,
     /// All updates of this limit, this one included: the number that people see as its version.
@@ -263,7 +263,7 @@ pub struct Updated {
 
 /// What came of a replacement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Replaced {
+pub struct ReplacementResult {
     /// The version of the new policy, later than all before it.
     pub version: PolicyVersion,
     /// A row was frozen, and is not any more. Never without `thaw`.
@@ -295,7 +295,7 @@ pub struct Inspection {
 
 /// What a store answers to a replica that is there.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Declared {
+pub struct DeclarationAnswer {
     /// The store's time.
     pub now: StoreTime,
     /// `None`: no replica has ever declared the limit.
@@ -328,7 +328,7 @@ pub trait PolicyStore: Send + Sync + fmt::Debug {
         replica: &'a str,
         file: &'a str,
         known: PolicyVersion,
-    ) -> StoreFuture<'a, Declared>;
+    ) -> StoreFuture<'a, DeclarationAnswer>;
 
     /// A replica leaves: its file counts no more.
     fn withdraw_file<'a>(
@@ -346,7 +346,7 @@ pub trait PolicyStore: Send + Sync + fmt::Debug {
         limit: &'a str,
         replacement: Replacement<'a>,
         thaw: bool,
-    ) -> StoreFuture<'a, Option<Replaced>>;
+    ) -> StoreFuture<'a, Option<ReplacementResult>>;
 
     /// Opens a keyed limit that is closed because the store lost its state. Returns the store's time:
     /// losses up to then close it no more. `None`: no replica has declared the limit.

@@ -137,7 +137,7 @@ impl Board {
         {
             return known.clone();
         }
-        let known = match store.hear().await {
+        let known = match store.read_reports().await {
             Ok(heard) => Some((heard, limits.inspect().await)),
             Err(error) => {
                 tracing::debug!(%error, "the states of the replicas are not known");
@@ -226,7 +226,7 @@ mod tests {
             async { Ok(()) }.boxed()
         }
 
-        fn hear(&self) -> StoreFuture<'_, FleetReports> {
+        fn read_reports(&self) -> StoreFuture<'_, FleetReports> {
             let replicas = lock(&self.heard).clone();
             async {
                 Ok(FleetReports {

@@ -18,7 +18,7 @@ use self::keyed::StateName;
 use self::status::Status;
 use sluiced_core::breaker::{self, BreakerReport, BreakerRule, BreakerStatus, StoredBreaker};
 use sluiced_core::limits::keyed_states::KeyedStates;
-use sluiced_core::owner::{self, Foreign, NameClaim, StoredNameClaim};
+use sluiced_core::owner::{self, ForeignName, NameClaim, StoredNameClaim};
 use sluiced_core::policy::{FileCounts, LimitPolicy, PolicyVersion, Replacement, lease_under};
 use sluiced_core::schedule::{self, Ask, Freeze, LeaseAnswer, Schedule};
 use sluiced_core::time::StoreTime;
@@ -27,8 +27,8 @@ use sluiced_ports::connect::Link;
 use sluiced_ports::lock;
 use sluiced_ports::marks::Marks;
 use sluiced_ports::store::{
-    ClaimAction, Declared, Family, Inspection, Notice, PacedRow, PolicyStore, Replaced, Store,
-    StoreFuture,
+    ClaimAction, DeclarationAnswer, Family, Inspection, Notice, PacedRow, PolicyStore,
+    ReplacementResult, Store, StoreFuture,
 };
 
 /// How many notices a slow receiver may lag behind before it loses some.
@@ -158,7 +158,7 @@ impl Store for MemoryStore {
         act: ClaimAction,
         replica: &'a str,
         claim: &'a NameClaim,
-    ) -> StoreFuture<'a, Vec<Foreign>> {
+    ) -> StoreFuture<'a, Vec<ForeignName>> {
         async move {
             Ok(self.decide(&self.claims, |all, now| match act {
                 ClaimAction::Claim => owner::claim(all, replica, claim, now),
@@ -196,9 +196,9 @@ impl PolicyStore for MemoryStore {
         _: &'a str,
         _: &'a str,
         _: PolicyVersion,
-    ) -> StoreFuture<'a, Declared> {
+    ) -> StoreFuture<'a, DeclarationAnswer> {
         async move {
-            Ok(Declared {
+            Ok(DeclarationAnswer {
                 now: self.clock.store_time(),
                 policy: self.policy(limit),
                 files: FileCounts::ALONE,
@@ -217,7 +217,7 @@ impl PolicyStore for MemoryStore {
         limit: &'a str,
         replacement: Replacement<'a>,
         thaw: bool,
-    ) -> StoreFuture<'a, Option<Replaced>> {
+    ) -> StoreFuture<'a, Option<ReplacementResult>> {
         async move {
             let version = self.decide(&self.policies, |policies, now| {
                 let stored = policies.get(limit);
@@ -229,7 +229,7 @@ impl PolicyStore for MemoryStore {
                     version
                 })
             });
-            Ok(version.map(|version| Replaced {
+            Ok(version.map(|version| ReplacementResult {
                 version,
                 was_frozen: thaw && self.thaw(limit),
             }))

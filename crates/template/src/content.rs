@@ -161,8 +161,8 @@ fn expanded<'a>(
 
 /// Whether a body begins like JSON.
 fn is_json(body: &[u8]) -> bool {
-    let body = body.strip_prefix(MARK).unwrap_or(body);
-    let first = body.iter().find(|byte| !byte.is_ascii_whitespace());
+    let text = body.strip_prefix(MARK).unwrap_or(body);
+    let first = text.iter().find(|byte| !byte.is_ascii_whitespace());
     first.is_some_and(|first| {
         matches!(
             first,

@@ -101,10 +101,8 @@ pub(super) fn sms_segments(text: &Value, options: Kwargs) -> Result<u32, Error> 
             ));
         }
     };
-    let transliterate = match options
-        .get::<Option<Value>>("transliterate")?
-        .map(bool::try_from)
-    {
+    let choice: Option<Value> = options.get("transliterate")?;
+    let transliterate = match choice.map(bool::try_from) {
         None => false,
         Some(Ok(transliterate)) => transliterate,
         Some(Err(_)) => return Err(wrong_option("sms_segments: transliterate is true or false")),
@@ -121,9 +119,9 @@ pub(super) fn sms_segments(text: &Value, options: Kwargs) -> Result<u32, Error> 
         ));
     }
     is_given(text)?;
-    let text = text
-        .as_str()
-        .ok_or_else(|| Error::from(ErrorKind::InvalidOperation))?;
+    let Some(text) = text.as_str() else {
+        return Err(ErrorKind::InvalidOperation.into());
+    };
     let cutting = Cutting {
         encoding: forced,
         reference,

@@ -19,7 +19,7 @@ use crate::wire::kind;
 use sluiced_core::policy::{ADAPTED, LimitPolicy, PolicyUpdate, PolicyVersion, ending, ends};
 use sluiced_core::rate::{Span, parse_duration};
 use sluiced_core::time::micros;
-use sluiced_ports::store::Updated;
+use sluiced_ports::store::CompletedUpdate;
 use sluiced_settings::text::WindowRate;
 use sluiced_settings::types::Limit;
 use sluiced_settings::{self as settings, Extra, policy};
@@ -94,7 +94,7 @@ pub(super) async fn run(
 /// Writes what was set; policies are those before, after and of the file.
 fn write(
     args: &SetArgs,
-    update: &Updated,
+    update: &CompletedUpdate,
     [before, after, file]: [&str; 3],
     out: &mut impl Write,
 ) -> io::Result<()> {

@@ -308,7 +308,7 @@ async fn what_was_used_is_shown_when_it_was_used() {
         };
         told("a", "{}").await.unwrap();
         told("b", "{\"x\": 1}").await.unwrap();
-        let heard = store.hear().await.unwrap();
+        let heard = store.read_reports().await.unwrap();
         let mut texts: Vec<_> = heard
             .replicas
             .iter()
@@ -332,7 +332,7 @@ async fn what_was_used_is_shown_when_it_was_used() {
             assert!(minute[1..].iter().all(|bar| *bar == per_second), "{bars:?}");
         }
         told("a", "").await.unwrap();
-        assert_eq!(store.hear().await.unwrap().replicas.len(), 1);
+        assert_eq!(store.read_reports().await.unwrap().replicas.len(), 1);
     }
 }
 

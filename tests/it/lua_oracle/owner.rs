@@ -97,7 +97,7 @@ proptest! {
                         ClaimAction::Claim => claim(&mut all, &replica, &own, now),
                         _ => foreign(&all, &own, now),
                     };
-                    let plain = |all: Vec<sluiced_core::owner::Foreign>| {
+                    let plain = |all: Vec<sluiced_core::owner::ForeignName>| {
                         let plain = all.into_iter().map(|one| (one.name, one.fleet, one.replica, one.shared, one.form));
                         plain.collect::<Vec<_>>()
                     };

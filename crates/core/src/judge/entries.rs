@@ -108,7 +108,7 @@ pub(super) struct Entries<E>(Vec<(ListEntry<E>, Meaning, &'static str)>);
 
 impl<E: Listed> Entries<E> {
     pub(super) fn parse(lists: &Lists<'_>) -> Result<Self, ListError> {
-        let lists = [
+        let named = [
             ("accepted", Meaning::Accepted, lists.accepted),
             ("throttled", Meaning::Throttled, lists.throttled),
             ("held", Meaning::Held, lists.held),
@@ -116,7 +116,7 @@ impl<E: Listed> Entries<E> {
             ("permanent", Meaning::Permanent, lists.permanent),
         ];
         let mut entries = Self(Vec::new());
-        for (list, meaning, texts) in lists {
+        for (list, meaning, texts) in named {
             for text in texts {
                 entries.add(list, meaning, text)?;
             }

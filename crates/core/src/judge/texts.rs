@@ -14,7 +14,7 @@ impl TextList {
     /// The list that is about the whole account comes first, acceptance last: an answer with a text of a refusal and a
     /// text of acceptance did not take the message.
     pub(super) fn new(lists: Texts<'_>) -> Result<Self, ListError> {
-        let lists = [
+        let in_order = [
             (Meaning::Throttled, lists.throttled),
             (Meaning::Held, lists.held),
             (Meaning::Transient, lists.transient),
@@ -25,7 +25,7 @@ impl TextList {
             let squeeze = |text: &String| (squeezed(text.as_bytes()).into(), *meaning);
             texts.iter().map(squeeze).collect::<Vec<_>>()
         };
-        let all: Vec<(Box<[u8]>, _)> = lists.iter().flat_map(with_meaning).collect();
+        let all: Vec<(Box<[u8]>, _)> = in_order.iter().flat_map(with_meaning).collect();
         if all.iter().any(|(text, _)| text.is_empty()) {
             return Err(ListError::EmptyText);
         }

@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use super::Unused;
+use super::UnusedUnits;
 use super::generation::{ClosedReason, Generation, LostWait};
 use super::rule::{Left, LimitState, Rule, TakenUnits};
 use crate::time::StoreTime;
@@ -139,7 +139,7 @@ pub fn refund(
     limit: &Limit<'_>,
     since: StoreTime,
     cell: &mut Cell,
-    unused: &Unused,
+    unused: &UnusedUnits,
     now: StoreTime,
 ) -> bool {
     if limit.access == LimitAccess::Outdated || unused.at < since {

@@ -106,10 +106,10 @@ impl Concurrency {
     /// Gives a call another lease from `now`, in microseconds; `None`: it is not under way.
     #[must_use]
     pub fn renew(&self, calls: &CountedCalls, ticket: Ticket, now: u64) -> Option<CountedCalls> {
-        let mut calls: Vec<CountedCall> = self.under_way(Some(calls), now).collect();
-        let call = calls.iter_mut().find(|call| call.ticket == ticket)?;
+        let mut alive: Vec<CountedCall> = self.under_way(Some(calls), now).collect();
+        let call = alive.iter_mut().find(|call| call.ticket == ticket)?;
         call.ends = now + self.lease;
-        Some(CountedCalls { calls })
+        Some(CountedCalls { calls: alive })
     }
 
     /// Ends a call; `None`: it is not under way.
@@ -117,8 +117,8 @@ impl Concurrency {
     pub fn release(&self, calls: &CountedCalls, ticket: Ticket, now: u64) -> Option<CountedCalls> {
         let before: Vec<CountedCall> = self.under_way(Some(calls), now).collect();
         let others = before.iter().filter(|call| call.ticket != ticket);
-        let calls: Vec<CountedCall> = others.copied().collect();
-        (calls.len() < before.len()).then_some(CountedCalls { calls })
+        let left: Vec<CountedCall> = others.copied().collect();
+        (left.len() < before.len()).then_some(CountedCalls { calls: left })
     }
 }
 
@@ -131,8 +131,8 @@ impl Kind for Concurrency {
 
     fn settled(&self, calls: &CountedCalls, now: u64) -> (CountedCalls, bool) {
         let ahead = calls.calls.iter().any(|call| call.ends > now + self.lease);
-        let calls = self.under_way(Some(calls), now).collect();
-        (CountedCalls { calls }, ahead)
+        let alive = self.under_way(Some(calls), now).collect();
+        (CountedCalls { calls: alive }, ahead)
     }
 
     fn fit(&self, calls: Option<&CountedCalls>, now: u64, cost: u64) -> Fit {

@@ -19,7 +19,7 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use super::{Fit, Kind, Room, RuleError, Ticket, Unused, remembered};
+use super::{Fit, Kind, Room, RuleError, Ticket, UnusedUnits, remembered};
 use crate::calendar::{Calendar, CalendarUnit};
 use crate::headroom::Headroom;
 use crate::rate::Rate;
@@ -140,8 +140,10 @@ impl FixedWindow {
     ) -> Result<Self, RuleError> {
         let all = headroom.all();
         if all >= window / 2 {
-            let headroom = all;
-            return Err(RuleError::Headroom { headroom, window });
+            return Err(RuleError::Headroom {
+                headroom: all,
+                window,
+            });
         }
         remembered(length)?;
         Ok(Self {
@@ -267,7 +269,7 @@ impl Kind for FixedWindow {
     }
 
     /// Only in the current window.
-    fn refund(&self, windows: &Windows, unused: &Unused, now: u64) -> Option<Windows> {
+    fn refund(&self, windows: &Windows, unused: &UnusedUnits, now: u64) -> Option<Windows> {
         let (at, cost) = (unused.at.as_micros(), unused.cost.units());
         let window = self.window(Some(windows), now)?;
         let inside = at >= window.start && at <= windows.last && window.used >= cost;

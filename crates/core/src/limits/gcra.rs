@@ -11,7 +11,7 @@
 //! The debt includes its own period. Under another rate the owed units stay owed, as if the new
 //! rate had been the current one since the last grant.
 
-use super::{Fit, Kind, Room, RuleError, Ticket, Unused, product, remembered};
+use super::{Fit, Kind, Room, RuleError, Ticket, UnusedUnits, product, remembered};
 use crate::headroom::Headroom;
 use crate::rate::Rate;
 use crate::time::micros;
@@ -127,7 +127,7 @@ impl Kind for Gcra {
 
     /// Exact if nothing was taken since. Otherwise units emitted since stay spent: without the
     /// returned units the debt might have ended meanwhile, and emissions are not saved up.
-    fn refund(&self, debt: &Debt, unused: &Unused, now: u64) -> Option<Debt> {
+    fn refund(&self, debt: &Debt, unused: &UnusedUnits, now: u64) -> Option<Debt> {
         let (at, cost) = (unused.at.as_micros(), unused.cost.units());
         if debt.period != self.period || at > debt.at {
             return None;

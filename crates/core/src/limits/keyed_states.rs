@@ -12,7 +12,7 @@ use std::time::Duration;
 use super::admission::{self, Candidate, Decision};
 use super::cell::{self, Cell, Limit};
 use super::rule::{LimitState, Rule, TakenUnits};
-use super::{Fit, Ticket, Unused};
+use super::{Fit, Ticket, UnusedUnits};
 use crate::time::StoreTime;
 
 /// No sweep before so many states are known.
@@ -83,7 +83,7 @@ impl<N: Clone + Eq + Hash> KeyedStates<N> {
         name: &N,
         limit: &Limit<'_>,
         since: StoreTime,
-        unused: &Unused,
+        unused: &UnusedUnits,
         now: StoreTime,
     ) -> bool {
         self.with(name, limit.rule, now, |cell| {

@@ -8,7 +8,7 @@ use super::gcra::{Debt, Gcra};
 use super::once::{NotCalled, Once, OnceState};
 use super::sliding_log::{Log, SlidingLog};
 use super::token_bucket::{TokenBucket, Tokens};
-use super::{Fit, Kind, Owed, Room, Ticket, Unused};
+use super::{Fit, Kind, Owed, Room, Ticket, UnusedUnits};
 use crate::headroom::Headroom;
 use crate::rate::Cost;
 use crate::time::StoreTime;
@@ -201,7 +201,7 @@ impl Rule {
     pub fn refund(
         &self,
         state: &LimitState,
-        unused: &Unused,
+        unused: &UnusedUnits,
         now: StoreTime,
     ) -> Option<TakenUnits> {
         let now = now.as_micros();

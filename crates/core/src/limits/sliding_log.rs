@@ -6,7 +6,7 @@
 //!
 //! The script reads only the entries that a decision depends on: a long log is cheap to ask.
 
-use super::{Fit, Kind, Room, RuleError, Ticket, Unused, remembered};
+use super::{Fit, Kind, Room, RuleError, Ticket, UnusedUnits, remembered};
 use crate::headroom::Headroom;
 use crate::rate::Rate;
 use crate::time::micros;
@@ -120,7 +120,7 @@ impl Kind for SlidingLog {
         Log { entries }
     }
 
-    fn refund(&self, log: &Log, unused: &Unused, now: u64) -> Option<Log> {
+    fn refund(&self, log: &Log, unused: &UnusedUnits, now: u64) -> Option<Log> {
         let (at, cost) = (unused.at.as_micros(), unused.cost.units());
         let mut entries: Vec<_> = self.counted(Some(log), now).collect();
         let entry = entries

@@ -11,7 +11,7 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use super::{Fit, Kind, Room, RuleError, Ticket, Unused, product, remembered};
+use super::{Fit, Kind, Room, RuleError, Ticket, UnusedUnits, product, remembered};
 use crate::headroom::Headroom;
 use crate::time::micros;
 
@@ -243,7 +243,7 @@ impl Kind for TokenBucket {
     /// Exact if nothing was taken since. Otherwise tokens that came since stay spent: without the
     /// returned units the bucket might have been full meanwhile, and these tokens would have
     /// overflowed.
-    fn refund(&self, tokens: &Tokens, unused: &Unused, now: u64) -> Option<Tokens> {
+    fn refund(&self, tokens: &Tokens, unused: &UnusedUnits, now: u64) -> Option<Tokens> {
         let (at, cost) = (unused.at.as_micros(), unused.cost.units());
         if at == tokens.last {
             let tokens = Tokens {

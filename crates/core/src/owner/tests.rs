@@ -21,7 +21,7 @@ fn a_name_of_another_fleet_is_refused_and_nothing_is_claimed() {
     let two = of("b", &[("limits.account", false), ("limits.other", false)]);
     let later = NOW + Duration::from_secs(3);
     let refused = claim(&mut all, "two", &two, later);
-    let expected = Foreign {
+    let expected = ForeignName {
         name: "limits.account".to_owned(),
         fleet: "a".to_owned(),
         replica: "one".to_owned(),

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::{Charge, KeyedLimit, LimitKey};
 use crate::clock::Moment;
-use sluiced_core::limits::{Rule, Ticket, Unused};
+use sluiced_core::limits::{Rule, Ticket, UnusedUnits};
 use sluiced_core::rate::Cost;
 use sluiced_core::time::StoreTime;
 
@@ -51,8 +51,8 @@ pub struct GrantedAt {
 impl GrantedAt {
     /// So many units that were granted then and were not used.
     #[must_use]
-    pub fn unused(&self, cost: Cost) -> Unused {
-        Unused {
+    pub fn unused(&self, cost: Cost) -> UnusedUnits {
+        UnusedUnits {
             at: self.at,
             cost,
             age: self.asked.age(),

@@ -197,11 +197,11 @@ impl Checks<'_> {
         let Some(results) = &route.results else {
             return;
         };
-        let path = path.join("results");
+        let table = path.join("results");
         if self.settings.backend.queue == QueueBackend::Embedded {
             let message =
                 "an embedded queue publishes no results; take this table out, or use RabbitMQ";
-            return self.error([path], message);
+            return self.error([table], message);
         }
         let back = results
             .queue()
@@ -210,12 +210,12 @@ impl Checks<'_> {
             let message = format!(
                 "results in `{queue}` would come back to this route as messages; name another queue"
             );
-            self.error([path.join("routing_key")], message);
+            self.error([table.join("routing_key")], message);
         }
-        self.deliveries(&path, route, results);
+        self.deliveries(&table, route, results);
         if results.on.is_empty() {
             let message = "no result is published; write [\"accepted\", \"dead\"] or one of them, or take this table out";
-            self.error([path.join("on")], message);
+            self.error([table.join("on")], message);
         }
     }
 

@@ -284,8 +284,8 @@ fn choices(wrong: &str, words: impl Iterator<Item = &'static str> + Clone) -> St
 }
 
 fn one_of(words: impl Iterator<Item = &'static str>) -> String {
-    let words: Vec<_> = words.map(|word| format!("\"{word}\"")).collect();
-    words.join(" or ")
+    let quoted: Vec<_> = words.map(|word| format!("\"{word}\"")).collect();
+    quoted.join(" or ")
 }
 
 /// A value as it would be written, for messages.

@@ -12,7 +12,7 @@ use sluiced_core::limits::cell::{Limit, LimitAccess, PolicyState};
 use sluiced_core::limits::generation::{Generation, LostWait, Memory, enter};
 use sluiced_core::limits::keyed_states::KeyedStates;
 use sluiced_core::limits::store_watch::AnswerHead;
-use sluiced_core::limits::{Rule, Unused};
+use sluiced_core::limits::{Rule, UnusedUnits};
 use sluiced_core::pacing::Row;
 use sluiced_core::policy::{
     Declaration, FileCounts, LimitPolicy, PolicyUpdate, PolicyVersion, declare, lease_under, set,
@@ -225,7 +225,7 @@ impl SimulatedStore {
         self.with_limits(asker, t, &generation, |states, limits, now| {
             for charge in charges(parcel, limits) {
                 if let Some(at) = parcel.granted {
-                    let unused = Unused {
+                    let unused = UnusedUnits {
                         at,
                         cost: charge.cost,
                         age: Duration::from_micros(sent - parcel.asked),

@@ -41,7 +41,7 @@ impl Status {
         }
     }
 
-    fn hear(&self, now: StoreTime) -> FleetReports {
+    fn reports(&self, now: StoreTime) -> FleetReports {
         let reports = self.replicas.values();
         let aged = reports.map(|(report, text)| (now.since(*report), text.clone()));
         let mut heard = FleetReports {
@@ -67,7 +67,7 @@ impl StatusStore for MemoryStore {
         .boxed()
     }
 
-    fn hear(&self) -> StoreFuture<'_, FleetReports> {
-        async move { Ok(self.decide(&self.status, |status, now| status.hear(now))) }.boxed()
+    fn read_reports(&self) -> StoreFuture<'_, FleetReports> {
+        async move { Ok(self.decide(&self.status, |status, now| status.reports(now))) }.boxed()
     }
 }

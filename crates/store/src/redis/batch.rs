@@ -131,8 +131,8 @@ impl<'a> KeyBatch<'a> {
         &mut self,
         states: impl Iterator<Item = (&'a KeyedLimit, LimitKey)>,
     ) -> Vec<CellIndex> {
-        let states = states.take(BATCH_MAX);
-        let places = states.map_while(|state| self.add(std::iter::once(state)));
+        let add = |state| self.add(std::iter::once(state));
+        let places = states.take(BATCH_MAX).map_while(add);
         places.flatten().collect()
     }
 
@@ -146,8 +146,8 @@ impl<'a> KeyBatch<'a> {
     }
 
     fn reads(&self, limit: &KeyedLimit, key: LimitKey) -> bool {
-        let limit = self.find(limit);
-        limit.is_some_and(|at| self.places.contains_key(&(at, key)))
+        let at = self.find(limit);
+        at.is_some_and(|at| self.places.contains_key(&(at, key)))
     }
 
     /// The kinds of the call, a bit for each.

@@ -175,8 +175,8 @@ fn failures(exact: Value, mut failed: Vec<String>, unheard: &[String]) -> Lacks 
     }
     Lacks {
         needed: (!failed.is_empty()).then(|| {
-            let failed = failed.join("; ");
-            format!("it does not run scripts as sluiced needs them: {failed}")
+            let list = failed.join("; ");
+            format!("it does not run scripts as sluiced needs them: {list}")
         }),
         wished: (!unheard.is_empty()).then(|| late(&unheard.join("; "))),
     }

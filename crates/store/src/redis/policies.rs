@@ -13,8 +13,8 @@ use sluiced_core::policy::{
 };
 use sluiced_core::time::{StoreTime, micros};
 use sluiced_ports::store::{
-    Declared, Family, Inspection, PRESENCE, PolicyStore, PresentReplica, Replaced, StoreError,
-    StoreFuture,
+    DeclarationAnswer, Family, Inspection, PRESENCE, PolicyStore, PresentReplica,
+    ReplacementResult, StoreError, StoreFuture,
 };
 
 /// For how long a replica counts as present after it was last seen.
@@ -35,7 +35,7 @@ impl PolicyStore for RedisStore {
         replica: &'a str,
         file: &'a str,
         known: PolicyVersion,
-    ) -> StoreFuture<'a, Declared> {
+    ) -> StoreFuture<'a, DeclarationAnswer> {
         async move {
             let prefix = self.scripts.prefix();
             let call = ScriptCall::new(
@@ -52,7 +52,7 @@ impl PolicyStore for RedisStore {
             );
             let (now, fields, replicas, same): (u64, HashFields, u64, u64) =
                 self.call(call).await?;
-            Ok(Declared {
+            Ok(DeclarationAnswer {
                 now: StoreTime::from_micros(now),
                 policy: read(limit, &fields)?,
                 files: FileCounts { replicas, same },
@@ -86,7 +86,7 @@ impl PolicyStore for RedisStore {
         limit: &'a str,
         replacement: Replacement<'a>,
         thaw: bool,
-    ) -> StoreFuture<'a, Option<Replaced>> {
+    ) -> StoreFuture<'a, Option<ReplacementResult>> {
         async move {
             let prefix = self.scripts.prefix();
             let rows = if thaw {
@@ -104,7 +104,7 @@ impl PolicyStore for RedisStore {
             let key = policy_key(family, prefix, limit);
             let call = ScriptCall::new(&self.scripts.replace, key, rows, args);
             let (done, was_frozen, version): (u8, u8, u64) = self.call(call).await?;
-            Ok((done > 0).then_some(Replaced {
+            Ok((done > 0).then_some(ReplacementResult {
                 version: PolicyVersion::new(version),
                 was_frozen: was_frozen > 0,
             }))

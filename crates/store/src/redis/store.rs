@@ -23,7 +23,7 @@ use super::marks::KeptKeys;
 use super::scripts::{Arg, ScriptCall, Scripts};
 use super::{notices, unreachable};
 use sluiced_core::breaker::{BreakerReport, BreakerRule, BreakerStatus};
-use sluiced_core::owner::{self, Foreign, NameClaim};
+use sluiced_core::owner::{self, ForeignName, NameClaim};
 use sluiced_core::policy::PolicyVersion;
 use sluiced_core::schedule::{Ask, Freeze, Grant, LeaseAnswer, Turn};
 use sluiced_core::time::{StoreTime, micros};
@@ -194,7 +194,7 @@ impl Store for RedisStore {
         act: ClaimAction,
         replica: &'a str,
         claim: &'a NameClaim,
-    ) -> StoreFuture<'a, Vec<Foreign>> {
+    ) -> StoreFuture<'a, Vec<ForeignName>> {
         async move {
             let sign = |shared: bool| if shared { '+' } else { '-' };
             let signed_names: Vec<_> = claim
@@ -216,7 +216,7 @@ impl Store for RedisStore {
             let reply: Vec<(String, String, String, u64, u8, u32)> = self.call(call).await?;
             let claims = reply
                 .into_iter()
-                .map(|(name, fleet, replica, ago, shared, form)| Foreign {
+                .map(|(name, fleet, replica, ago, shared, form)| ForeignName {
                     name,
                     fleet,
                     replica,
@@ -283,7 +283,7 @@ impl StatusStore for RedisStore {
         .boxed()
     }
 
-    fn hear(&self) -> StoreFuture<'_, FleetReports> {
+    fn read_reports(&self) -> StoreFuture<'_, FleetReports> {
         async move {
             let args = [SHOWN, BEAT, BAR].map(|length| Arg::Number(micros(length)));
             let script = self.about_replicas(&self.scripts.hear, args.into());

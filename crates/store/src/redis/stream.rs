@@ -34,8 +34,11 @@ pub(super) async fn open(
     found: &[IpAddr],
     tls: Option<&Arc<ClientConfig>>,
 ) -> io::Result<Box<dyn Duplex>> {
-    let found = found.iter().map(|&ip| SocketAddr::new(ip, at.port));
-    let stream = first_stream(&found.collect::<Vec<_>>()).await?;
+    let addresses: Vec<_> = found
+        .iter()
+        .map(|&ip| SocketAddr::new(ip, at.port))
+        .collect();
+    let stream = first_stream(&addresses).await?;
     stream.set_nodelay(true)?;
     let socket = SockRef::from(&stream);
     let keepalive = TcpKeepalive::new().with_time(KEEPALIVE);

@@ -111,7 +111,7 @@ impl RouteQuotas {
         now: SystemTime,
     ) -> Vec<QuotaReading<'a>> {
         let date = answer.headers.get("date").map(String::as_str);
-        let now = date.and_then(sluiced_headers::date).unwrap_or(now);
+        let answered_at = date.and_then(sluiced_headers::date).unwrap_or(now);
         let get = |name: &str| answer.headers.get(name).map(String::as_str);
         let made = |units: &Template, until: &Option<Template>| {
             let context = self
@@ -122,14 +122,14 @@ impl RouteQuotas {
             let until = until.as_ref().and_then(text);
             Some(vec![Remaining {
                 units: quota::remaining(&text(units)?)?,
-                reset: until.and_then(|text| quota::reset(&text, now)),
+                reset: until.and_then(|text| quota::reset(&text, answered_at)),
             }])
         };
         let each = self.each.iter().map(|quota| QuotaReading {
             limit: &quota.limit,
             spare: quota.spare,
             left: match &quota.says {
-                QuotaIn::Headers(format) => quota::read(*format, get, now),
+                QuotaIn::Headers(format) => quota::read(*format, get, answered_at),
                 QuotaIn::Templates { remaining, reset } => made(remaining, reset),
             },
         });

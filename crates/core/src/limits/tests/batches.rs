@@ -4,7 +4,7 @@ use super::admission::{Candidate, Charge, Decision, decide};
 use super::cell::{self, Cell, Limit, LimitAccess, PolicyState};
 use super::*;
 use crate::limits::generation::{ClosedReason, Generation, LostWait};
-use crate::limits::{Fit, Ticket, Unused};
+use crate::limits::{Fit, Ticket, UnusedUnits};
 use crate::version::PolicyVersion;
 
 /// The limits that a message is charged by, and with how much.
@@ -260,7 +260,7 @@ fn what_was_granted_before_a_change_or_a_loss_is_not_taken_back() {
     let cell = &mut batch.cells[0];
     let now = at(START + 50);
     let mut refund = |limit: &Limit<'_>, since, granted, units| {
-        let unused = Unused {
+        let unused = UnusedUnits {
             at: at(granted),
             cost: cost(units),
             age: Duration::ZERO,

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use super::admission::{self, Candidate, Charge, Decision};
 use super::cell::{self, Cell, Limit, LimitAccess};
 use super::{START, at};
-use crate::limits::{Fit, LimitState, Rule, TakenUnits, Ticket, Unused};
+use crate::limits::{Fit, LimitState, Rule, TakenUnits, Ticket, UnusedUnits};
 use crate::time::micros;
 
 /// What becomes of a message that is granted, in thousandths.
@@ -251,7 +251,7 @@ impl Crowd {
             &limit,
             at(0),
             &mut cell,
-            &Unused {
+            &UnusedUnits {
                 at: at(granted),
                 cost: super::cost(cost),
                 age: Duration::from_micros(age),

@@ -15,7 +15,7 @@ use crate::redis::reply::{closing, fit};
 use crate::redis::scripts::Arg;
 use crate::redis::store::RedisStore;
 use sluiced_core::limits::generation::HEARS_FIRST;
-use sluiced_core::limits::{Room, Ticket, Unused, record};
+use sluiced_core::limits::{Room, Ticket, UnusedUnits, record};
 use sluiced_core::time::{StoreTime, micros};
 use sluiced_ports::limits::{
     Candidate, Corrected, Correction, Decisions, GrantedCharge, KeyedLimit, LimitKey, LimitStore,
@@ -75,7 +75,7 @@ impl Limits {
                 let what = match correction.what {
                     Corrected::Left { units, length } => [0, units, micros(length), 0],
                     Corrected::Less { units, at } => {
-                        let Unused { at, cost, age } = at.unused(units);
+                        let UnusedUnits { at, cost, age } = at.unused(units);
                         [1, cost.units(), at.as_micros(), micros(age)]
                     }
                     Corrected::More { units } => [2, units, 0, 0],
@@ -143,8 +143,8 @@ impl LimitStore for RedisStore {
     fn renew<'a>(&'a self, calls: &'a [GrantedCharge]) -> StoreFuture<'a, Vec<Ticket>> {
         async move {
             let limits = self.limits();
-            let calls: Vec<_> = calls.iter().filter(|granted| granted.is_call()).collect();
-            let replies = limits.call_with_grants::<Vec<usize>>(&limits.renew, &[], &calls);
+            let leased: Vec<_> = calls.iter().filter(|granted| granted.is_call()).collect();
+            let replies = limits.call_with_grants::<Vec<usize>>(&limits.renew, &[], &leased);
             let gone = replies.await?.into_iter().flat_map(|(part, gone)| {
                 let lost = gone.into_iter().filter_map(|i| part.get(i)?.ticket());
                 lost.collect::<Vec<_>>()
