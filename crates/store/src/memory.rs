@@ -223,10 +223,10 @@ impl PolicyStore for MemoryStore {
                 let stored = policies.get(limit);
                 let in_force = stored.map_or(PolicyVersion::NONE, |policy| policy.version);
                 (in_force == replacement.over).then(|| {
-                    let policy = replacement.at(now);
-                    let version = policy.version;
-                    policies.insert(limit.to_owned(), policy);
-                    version
+                    let replaced = replacement.at(now);
+                    let new_version = replaced.version;
+                    policies.insert(limit.to_owned(), replaced);
+                    new_version
                 })
             });
             Ok(version.map(|version| ReplacementResult {

@@ -12,9 +12,6 @@
 
 pub use metrics::{Counter, Gauge, Histogram};
 
-pub use super::recorder::gauge;
-use super::recorder::{counter, histogram};
-
 /// The kind of a metric.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum MetricKind {
@@ -58,6 +55,46 @@ impl Metric {
 
 /// Kind, labels, and values of the last label.
 pub type Shape = (MetricKind, &'static [&'static str], &'static [&'static str]);
+
+/// The labels of a metric with these values.
+fn labels(metric: &Metric, values: &[&str]) -> Vec<metrics::Label> {
+    debug_assert_eq!(
+        metric.labels.len(),
+        values.len(),
+        "{} has another number of labels",
+        metric.name
+    );
+    let labels = metric.labels.iter().zip(values);
+    labels
+        .map(|(name, value)| metrics::Label::new(*name, (*value).to_owned()))
+        .collect()
+}
+
+#[allow(
+    clippy::disallowed_macros,
+    reason = "the one place that makes counters"
+)]
+pub(super) fn counter(metric: &Metric, values: &[&str]) -> Counter {
+    let counter = metrics::counter!(metric.name, labels(metric, values));
+    counter.increment(0);
+    counter
+}
+
+/// The gauge with these values of its labels, at zero if it is new.
+#[allow(clippy::disallowed_macros, reason = "the one place that makes gauges")]
+pub fn gauge(metric: &Metric, values: &[&str]) -> Gauge {
+    let gauge = metrics::gauge!(metric.name, labels(metric, values));
+    gauge.increment(0.0);
+    gauge
+}
+
+#[allow(
+    clippy::disallowed_macros,
+    reason = "the one place that makes histograms"
+)]
+pub(super) fn histogram(metric: &Metric, values: &[&str]) -> Histogram {
+    metrics::histogram!(metric.name, labels(metric, values))
+}
 
 /// A handle that is made of its metric and the value of the first label.
 pub trait Handle {

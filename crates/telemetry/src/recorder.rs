@@ -1,9 +1,8 @@
-//! The recorder behind the meters, how a meter is registered with it, and the text for a scrape.
+//! The recorder behind the meters, and the text for a scrape.
 
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use metrics::{Counter, Gauge, Histogram};
 use metrics_exporter_prometheus::{
     Matcher, PrometheusBuilder, PrometheusHandle, PrometheusRecorder,
 };
@@ -12,7 +11,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use super::meters::{self, BUILD_INFO, LOG_LINES_DROPPED, READY, START_TIME};
-use super::metric::{Metric, MetricKind};
+use super::metric::{Metric, MetricKind, counter, gauge};
 use super::readings::{ReadableRecorder, SeriesReading, Values};
 
 /// Samples of histograms accumulate until the next scrape or the next upkeep.
@@ -112,46 +111,6 @@ fn describe(all: &[Metric]) {
             MetricKind::Histogram(_) => metrics::describe_histogram!(metric.name, metric.help),
         }
     }
-}
-
-/// The labels of a metric with these values.
-fn labels(metric: &Metric, values: &[&str]) -> Vec<metrics::Label> {
-    debug_assert_eq!(
-        metric.labels.len(),
-        values.len(),
-        "{} has another number of labels",
-        metric.name
-    );
-    let labels = metric.labels.iter().zip(values);
-    labels
-        .map(|(name, value)| metrics::Label::new(*name, (*value).to_owned()))
-        .collect()
-}
-
-#[allow(
-    clippy::disallowed_macros,
-    reason = "the one place that makes counters"
-)]
-pub(super) fn counter(metric: &Metric, values: &[&str]) -> Counter {
-    let counter = metrics::counter!(metric.name, labels(metric, values));
-    counter.increment(0);
-    counter
-}
-
-#[allow(clippy::disallowed_macros, reason = "the one place that makes gauges")]
-/// The gauge with these values of its labels, at zero if it is new.
-pub fn gauge(metric: &Metric, values: &[&str]) -> Gauge {
-    let gauge = metrics::gauge!(metric.name, labels(metric, values));
-    gauge.increment(0.0);
-    gauge
-}
-
-#[allow(
-    clippy::disallowed_macros,
-    reason = "the one place that makes histograms"
-)]
-pub(super) fn histogram(metric: &Metric, values: &[&str]) -> Histogram {
-    metrics::histogram!(metric.name, labels(metric, values))
 }
 
 /// Registers the version and the start time of the process, and the series that have no other label.

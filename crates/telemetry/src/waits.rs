@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use super::meters::LIMIT_WAITS;
-use super::recorder::gauge;
+use super::metric::gauge;
 use sluiced_core::policy::UNTIL_RESUMED;
 use sluiced_core::time::Mono;
 use sluiced_ports::clock::Clock;

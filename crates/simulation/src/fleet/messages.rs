@@ -92,8 +92,8 @@ impl<'a, W: FleetWatch> Fleet<'a, W> {
             asked: 0,
             granted: None,
         };
-        let left = self.away.get(&id).map_or(0, |at| at.saturating_sub(self.t));
-        let own_wait = Duration::from_micros(left);
+        let until = self.away.get(&id).copied().unwrap_or_default();
+        let own_wait = Duration::from_micros(until.saturating_sub(self.t));
         if own_wait > route.max_hold {
             return self.send_away(replica, id, own_wait, Away::Again);
         }

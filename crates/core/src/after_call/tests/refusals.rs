@@ -1,0 +1,189 @@
+//! Refusals: of a message, of a key, of all.
+
+use super::*;
+
+#[test]
+fn a_refusal_of_all_is_never_the_end_however_long_it_takes() {
+    for attempts in [0, 2, 3, u32::MAX - 1] {
+        let keys = [7];
+        let call = CallEnd {
+            tries: Tries {
+                refused_since: Some(StoreTime::from_micros(0)),
+                ..tried(attempts)
+            },
+            keys: &keys,
+            interval: Duration::from_millis(3),
+            ..answered(THROTTLED, 429)
+        };
+        // A message that was refused before says nothing new about others: this one was not.
+        let fresh = CallEnd {
+            tries: tried(attempts),
+            ..call
+        };
+        let follows = refused_with_all(&fresh);
+        assert_eq!(follows.freeze, Some(SECOND));
+        assert_eq!(wait_of(follows.next, call.now), Some(SECOND));
+        assert_eq!(
+            follows.tries,
+            Tries {
+                last_status: Some(429),
+                ..tried(attempts)
+            }
+        );
+        let KeyChanges::Refused { behind, .. } = follows.keys else {
+            panic!("it was refused");
+        };
+        assert_eq!(behind, Some(call.now.local + SECOND + call.interval));
+        let follows = refused_with_all(&call);
+        assert!(matches!(follows.next, NextStep::Again { .. }));
+    }
+}
+
+#[test]
+fn a_message_that_is_refused_for_too_long_ends_only_while_others_pass() {
+    let call = |since| CallEnd {
+        now: now(seconds(7_200)),
+        tries: Tries {
+            refused_since: Some(now(since).store),
+            ..tried(u32::MAX - 1)
+        },
+        ..answered(THROTTLED, 429)
+    };
+    let too_long = call(seconds(3_600));
+    let dead = NextStep::Dead(DeadReason::Throttled);
+    assert_eq!(refused_alone(&too_long).next, dead);
+    assert!(matches!(alone(&too_long).next, NextStep::Again { .. }));
+    let follows = refused_alone(&call(seconds(3_601)));
+    assert!(matches!(follows.next, NextStep::Again { .. }));
+    assert_eq!(follows.tries.attempts, u32::MAX - 1);
+}
+
+#[test]
+fn another_route_is_tried_once_for_a_message_that_would_wait_for_long() {
+    let other_route_first = |wait, refused_since| {
+        let call = CallEnd {
+            outcome: Outcome::Held { wait },
+            tries: Tries {
+                refused_since,
+                ..Tries::default()
+            },
+            ..answered(THROTTLED, 429)
+        };
+        matches!(
+            alone(&call).next,
+            NextStep::Again {
+                other_route_first: true,
+                ..
+            }
+        )
+    };
+    assert!(other_route_first(seconds(2), None));
+    assert!(!other_route_first(SECOND, None));
+    assert!(!other_route_first(
+        seconds(2),
+        Some(now(Duration::ZERO).store)
+    ));
+}
+
+/// A key that the answer names is closed for every replica, whatever other calls show; the message waits alone.
+/// Only where the answer named nothing: a recipient that may not get more for now says nothing about the pace.
+#[test]
+fn a_message_that_passes_after_it_was_refused_for_nothing_came_too_early() {
+    let accepted = |tries| {
+        alone(&CallEnd {
+            tries,
+            ..answered(Outcome::Accepted, 202)
+        })
+    };
+    assert!(!accepted(Tries::default()).came_early);
+    let refused = refused_alone(&answered(THROTTLED, 429));
+    assert!(!refused.came_early);
+    let passes = accepted(refused.tries);
+    assert!(passes.came_early && !passes.tries.refused_without_subject);
+    let held = refused_alone(&answered(Outcome::Held { wait: SECOND }, 429));
+    let named = refused_alone(&CallEnd {
+        throttles: Throttles::Key {
+            key: 7,
+            is_for_all: false,
+        },
+        ..answered(THROTTLED, 429)
+    });
+    for other in [held.tries, named.tries, tried(1)] {
+        assert!(!accepted(other).came_early, "{other:?}");
+    }
+}
+
+#[test]
+fn a_throttled_answer_that_names_a_key_closes_it() {
+    let wait = seconds(7);
+    let mut refusals = Refusals::default();
+    let mut gate = Gate::new(None, None);
+    let call = |is_for_all| CallEnd {
+        throttles: Throttles::Key { key: 5, is_for_all },
+        keys: &[5],
+        ..answered(Outcome::Throttled { wait }, 429)
+    };
+    for _ in 0..3 {
+        let follows = decide(&call(false), &mut gate, &mut refusals, |at| at);
+        assert_eq!((follows.freeze, follows.closes), (None, Some(wait)));
+        let refused = KeyChanges::Refused {
+            behind: None,
+            refused: vec![(5, wait)],
+        };
+        assert_eq!(follows.keys, refused);
+        assert!(matches!(follows.next, NextStep::Again { .. }));
+    }
+    // Until a call of it is accepted.
+    let accepted = CallEnd {
+        keys: &[5],
+        ..answered(Outcome::Accepted, 200)
+    };
+    let follows = decide(&accepted, &mut gate, &mut refusals, |at| at);
+    assert_eq!(follows.keys, KeyChanges::Pass(vec![5]));
+    // The key of all messages is closed in the store alone.
+    let follows = alone(&call(true));
+    assert_eq!(follows.closes, Some(wait));
+    let refused = KeyChanges::Refused {
+        behind: None,
+        refused: Vec::new(),
+    };
+    assert_eq!(follows.keys, refused);
+}
+
+#[test]
+fn a_throttled_answer_that_names_the_paced_limit_freezes_it_at_once() {
+    let wait = seconds(7);
+    let named = CallEnd {
+        throttles: Throttles::All,
+        ..answered(Outcome::Throttled { wait }, 429)
+    };
+    let follows = alone(&named);
+    assert_eq!((follows.freeze, follows.closes), (Some(wait), None));
+    // Only an answer that means "not now" names what it throttles.
+    let failed = CallEnd {
+        throttles: Throttles::All,
+        ..answered(Outcome::TRANSIENT, 500)
+    };
+    assert_eq!(alone(&failed).freeze, None);
+}
+
+/// One host refuses its messages. Those of other hosts go on: only its key waits.
+#[test]
+fn where_hosts_differ_refusals_freeze_nothing() {
+    let mut refusals = Refusals::default();
+    let mut gate = Gate::new(None, None);
+    let host = [7];
+    for message in 0..20 {
+        let mut call = CallEnd {
+            message,
+            keys: &host,
+            ..answered(THROTTLED, 429)
+        };
+        call.rules.shows = Shows::Host;
+        let follows = decide(&call, &mut gate, &mut refusals, |at| at);
+        assert_eq!(follows.freeze, None, "message {message}");
+        let closed =
+            matches!(&follows.keys, KeyChanges::Refused { refused, .. } if !refused.is_empty());
+        assert_eq!(closed, message > 0, "message {message}");
+    }
+}
