@@ -285,8 +285,8 @@ impl SimulatedStore {
         };
         // Under another version than the asker's nothing is decided, so the rules do not matter.
         let index = policy.and_then(|policy| policy.text.parse().ok());
-        let limits = &self.policies[index.unwrap_or(0_usize)];
-        let rules = limits.rules.iter().map(|rule| rule.around(now));
+        let in_policy = &self.policies[index.unwrap_or(0_usize)];
+        let rules = in_policy.rules.iter().map(|rule| rule.around(now));
         let rules_now: Vec<Rule> = rules.collect();
         let accessible = rules_now.iter().map(|rule| {
             let wait = LostWait::Forever;
