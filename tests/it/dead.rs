@@ -2,8 +2,11 @@
 mod cut;
 mod dropped;
 mod found;
+mod refused;
 mod replayed;
 mod seen;
+
+use std::process::Command;
 
 use lapin::BasicProperties;
 use lapin::types::{AMQPValue, FieldTable};
@@ -25,6 +28,17 @@ struct Said {
 }
 
 impl Said {
+    /// Runs a command to its end.
+    fn by(command: &mut Command) -> Self {
+        let output = command.output().unwrap();
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+        Self {
+            code: output.status.code().unwrap(),
+            out: text(output.stdout),
+            err: text(output.stderr),
+        }
+    }
+
     /// What it wrote, if it ended well.
     fn good(self) -> String {
         assert_eq!(self.code, 0, "{}{}", self.out, self.err);
@@ -46,13 +60,7 @@ impl Said {
 fn dead(line: &str, arguments: &[&str]) -> Said {
     let mut command = program(&["dead"]);
     command.args(line.split(' ')).args(arguments);
-    let output = command.output().unwrap();
-    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
-    Said {
-        code: output.status.code().unwrap(),
-        out: text(output.stdout),
-        err: text(output.stderr),
-    }
+    Said::by(&mut command)
 }
 
 /// Where the letters of a work queue are.
@@ -74,6 +82,14 @@ fn dead_at(queue: &str, line: &str, arguments: &[&str]) -> Said {
 
 async fn broker() -> Broker {
     Broker::connect(&Rabbit::shared().url()).await
+}
+
+/// That text has each of these parts.
+#[track_caller]
+fn assert_says(text: &str, parts: &[&str]) {
+    for part in parts {
+        assert!(text.contains(part), "no `{part}` in\n{text}");
+    }
 }
 
 /// Waits until so many messages are ready in a queue.

@@ -7,6 +7,7 @@ mod peers;
 mod proxied;
 mod secure;
 mod smpp;
+mod written;
 
 use std::time::Duration;
 

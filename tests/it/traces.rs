@@ -115,6 +115,12 @@ fn values(span: &Span) -> Vec<(&str, String)> {
     attributes(&span.attributes)
 }
 
+#[track_caller]
+fn assert_has(span: &Span, (name, value): (&str, &str)) {
+    let values = values(span);
+    assert!(values.contains(&(name, value.to_owned())), "{values:?}");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn each_call_is_a_span_between_the_publisher_and_the_downstream() {
     let name = "traces";
@@ -149,73 +155,57 @@ async fn each_call_is_a_span_between_the_publisher_and_the_downstream() {
         .iter()
         .map(|(headers, _)| headers.clone())
         .collect();
-    let parents: Vec<&str> = seen
-        .iter()
-        .map(|headers| headers["traceparent"].to_str().unwrap())
-        .collect();
-    let attempts: Vec<&Span> = spans
-        .iter()
-        .filter(|span| hex(&span.trace_id) == TRACE)
-        .collect();
+    let of_publisher = |span: &&Span| hex(&span.trace_id) == TRACE;
+    let attempts: Vec<&Span> = spans.iter().filter(of_publisher).collect();
     assert_eq!(attempts.len(), 2);
-    for (n, attempt) in attempts.iter().enumerate() {
-        assert_eq!(hex(&attempt.parent_span_id), PUBLISHER);
-        assert_eq!((attempt.name.as_str(), attempt.kind), ("POST", 3));
-        // The downstream's own span becomes a child of the call's.
-        assert_eq!(
-            parents[n],
-            format!("00-{TRACE}-{}-01", hex(&attempt.span_id))
-        );
-        assert_eq!(seen[n]["tracestate"], "a=b");
-        assert!(attempt.end_time_unix_nano >= attempt.start_time_unix_nano);
-        let values = values(attempt);
-        for known in [
-            ("sluiced.route", name),
-            ("messaging.destination.name", name),
-        ] {
-            assert!(
-                values.contains(&(known.0, known.1.to_owned())),
-                "{values:?}"
-            );
-        }
-        assert!(
-            values.iter().all(|(_, value)| !value.contains("/send")),
-            "{values:?}"
-        );
+    for (attempt, headers) in attempts.iter().zip(&seen) {
+        assert_is_between_publisher_and_downstream(attempt, headers, name);
     }
-    let failed = values(attempts[0]);
-    assert!(
-        failed.contains(&("http.response.status_code", "502".to_owned())),
-        "{failed:?}"
-    );
-    assert!(
-        failed.contains(&("error.type", "5xx".to_owned())),
-        "{failed:?}"
-    );
-    let accepted = values(attempts[1]);
-    assert!(
-        accepted.contains(&("sluiced.outcome", "accepted".to_owned())),
-        "{accepted:?}"
-    );
-
-    assert!(
-        parents
-            .iter()
-            .any(|parent| parent.starts_with(&format!("00-{QUIET_TRACE}-"))
-                && parent.ends_with("-00"))
-    );
-    let begun = spans
-        .iter()
-        .find(|span| hex(&span.trace_id) != TRACE)
-        .unwrap();
+    assert_has_an_error_or_an_outcome(attempts[0], attempts[1]);
+    let parents: Vec<&str> = seen.iter().map(parent).collect();
+    assert_the_quiet_trace_is_passed_on(&parents);
+    let begun = spans.iter().find(|span| !of_publisher(span)).unwrap();
     assert!(
         begun.parent_span_id.is_empty(),
         "a message without a trace begins one"
     );
-    assert!(
-        parents
-            .contains(&format!("00-{}-{}-01", hex(&begun.trace_id), hex(&begun.span_id)).as_str())
+    let its_own = format!("00-{}-{}-01", hex(&begun.trace_id), hex(&begun.span_id));
+    assert!(parents.contains(&its_own.as_str()));
+}
+
+fn parent(headers: &HeaderMap) -> &str {
+    headers["traceparent"].to_str().unwrap()
+}
+
+fn assert_is_between_publisher_and_downstream(call: &Span, headers: &HeaderMap, route: &str) {
+    assert_eq!(hex(&call.parent_span_id), PUBLISHER);
+    assert_eq!((call.name.as_str(), call.kind), ("POST", 3));
+    // The downstream's own span becomes a child of the call's.
+    assert_eq!(
+        parent(headers),
+        format!("00-{TRACE}-{}-01", hex(&call.span_id))
     );
+    assert_eq!(headers["tracestate"], "a=b");
+    assert!(call.end_time_unix_nano >= call.start_time_unix_nano);
+    assert_has(call, ("sluiced.route", route));
+    assert_has(call, ("messaging.destination.name", route));
+    let values = values(call);
+    assert!(
+        values.iter().all(|(_, value)| !value.contains("/send")),
+        "{values:?}"
+    );
+}
+
+fn assert_has_an_error_or_an_outcome(failed: &Span, accepted: &Span) {
+    assert_has(failed, ("http.response.status_code", "502"));
+    assert_has(failed, ("error.type", "5xx"));
+    assert_has(accepted, ("sluiced.outcome", "accepted"));
+}
+
+fn assert_the_quiet_trace_is_passed_on(parents: &[&str]) {
+    let quiet = format!("00-{QUIET_TRACE}-");
+    let mut parents = parents.iter();
+    assert!(parents.any(|parent| parent.starts_with(&quiet) && parent.ends_with("-00")));
 }
 
 /// A message centre gets no trace; the call is still a span of the trace.
@@ -245,22 +235,16 @@ async fn each_call_over_smpp_is_a_span_of_the_publishers_trace() {
         assert_eq!(hex(&span.trace_id), TRACE);
         assert_eq!(hex(&span.parent_span_id), PUBLISHER);
         assert_eq!((span.name.as_str(), span.kind), ("submit_sm", 3));
-        let values = values(span);
         for known in [
             ("sluiced.route", name),
             ("network.protocol.name", "smpp"),
             ("server.address", "127.0.0.1"),
             ("smpp.command_status", status),
         ] {
-            let known = (known.0, known.1.to_owned());
-            assert!(values.contains(&known), "{values:?}");
+            assert_has(span, known);
         }
     }
-    let failed = values(&spans[0]);
-    assert!(
-        failed.contains(&("error.type", "away".to_owned())),
-        "{failed:?}"
-    );
+    assert_has(&spans[0], ("error.type", "away"));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

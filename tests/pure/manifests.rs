@@ -194,20 +194,27 @@ fn the_pods_of_kubernetes_fit_the_program() {
     for selector in [&deployment["spec"]["selector"], &budget["spec"]["selector"]] {
         assert_eq!(&selector["matchLabels"], labels);
     }
+    let scraped = &deployment["spec"]["template"]["metadata"]["annotations"]["prometheus.io/port"];
+    assert_eq!(*scraped, admin_port().to_string());
     let pod = &deployment["spec"]["template"]["spec"];
-    let container = &pod["containers"][0];
+    assert_probes_ask_the_admin_port(&pod["containers"][0]);
+    assert_the_account_is_that_of_the_image_without_rights(pod);
+    assert_the_program_finds_its_configuration_and_secrets(pod, map, secret);
+}
+
+fn assert_probes_ask_the_admin_port(container: &Value) {
     assert_eq!(
         container["ports"],
         json!([{ "name": "admin", "containerPort": admin_port() }])
     );
-    let scraped = &deployment["spec"]["template"]["metadata"]["annotations"]["prometheus.io/port"];
-    assert_eq!(*scraped, admin_port().to_string());
     for (probe, path) in [("livenessProbe", "/healthz"), ("readinessProbe", "/readyz")] {
         let asked = &container[probe]["httpGet"];
         assert_eq!(*asked, json!({ "path": path, "port": "admin" }), "{probe}");
     }
+}
 
-    // Its account is that of the image; it has no rights, and reads its secrets by its group.
+/// It reads its secrets by its group.
+fn assert_the_account_is_that_of_the_image_without_rights(pod: &Value) {
     let account = instruction("USER").split_once(':').expect("user and group");
     let security = &pod["securityContext"];
     assert_eq!(security["runAsNonRoot"], true);
@@ -217,10 +224,17 @@ fn the_pods_of_kubernetes_fit_the_program() {
     }
     let rights = json!({ "allowPrivilegeEscalation": false, "readOnlyRootFilesystem": true,
         "capabilities": { "drop": ["ALL"] } });
-    assert_eq!(container["securityContext"], rights);
+    assert_eq!(pod["containers"][0]["securityContext"], rights);
     assert_eq!(pod["automountServiceAccountToken"], false);
+}
 
-    // The program finds its configuration, which is valid and leaves time to stop.
+/// The configuration is valid, and leaves time to stop.
+fn assert_the_program_finds_its_configuration_and_secrets(
+    pod: &Value,
+    map: &Value,
+    secret: &Value,
+) {
+    let container = &pod["containers"][0];
     let mounted = |name: &str| {
         let mounts = container["volumeMounts"].as_array().expect("mounts").iter();
         let mut mounts = mounts.filter(|mount| mount["name"] == name && mount["readOnly"] == true);

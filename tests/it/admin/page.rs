@@ -192,45 +192,60 @@ async fn a_person_sees_the_fleet_and_what_changes_in_it() {
     broker.declare(AWAY, "quorum").await;
     let [good, bad] = downstreams().await;
     let config = config(&good, &bad);
-    let mut one = Daemon::start(&config);
-    let url = format!("http://{}/", one.admin().await);
+    let mut first = Daemon::start(&config);
+    let url = format!("http://{}/", first.admin().await);
     browser.open(&url).await;
     browser.value("window.kept = true").await;
+    publish_until_one_message_waits(&broker, &mut first).await;
+    let second = Daemon::start(&config);
+
+    the_work_is_seen(&mut browser).await;
+    a_new_rate_and_pauses_are_seen(&mut browser, &second).await;
+    text_is_shown_as_text(&mut browser).await;
+    it_can_be_read_everywhere(&mut browser).await;
+    it_was_not_loaded_again_and_asked_no_other_host(&mut browser, &url).await;
+    a_killed_replica_is_grey_and_adds_nothing(&mut browser, second).await;
+    first.stop(DECLARED).await;
+    until(&mut browser, "what is shown is old", |seen| {
+        has_all(seen["stale"].as_str().unwrap(), &["does not answer", "old"])
+            && !seen["sum"].as_str().unwrap().contains("ready")
+    })
+    .await;
+}
+
+/// A new wait queue is counted late, but a replica that finds it there counts it at once.
+async fn publish_until_one_message_waits(broker: &Broker, daemon: &mut Daemon) {
     for (queue, count) in [(NAME, MESSAGES), (AWAY, 20)] {
         let messages = (1..=count).map(|n| (body(n), BasicProperties::default()));
         broker.publish(queue, messages).await;
     }
-    // A new wait queue is counted late, but a replica that finds it there counts it at once.
     let waits = format!("sluiced_settled_total{{route=\"{NAME}\",verdict=\"later\"}}");
     within(LONG, "one message waits", async {
-        while one.metric(&waits).await < 1.0 {
+        while daemon.metric(&waits).await < 1.0 {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     })
     .await;
-    let other = Daemon::start(&config);
+}
 
-    the_work_is_seen(&mut browser).await;
-    limits_command(&other, &["set", "provider", "rate=50/1s"]);
-    until(&mut browser, "the new rate and who set it", |seen| {
+/// What an operator does, and who it was.
+async fn a_new_rate_and_pauses_are_seen(browser: &mut Browser, daemon: &Daemon) {
+    limits_command(daemon, &["set", "provider", "rate=50/1s"]);
+    until(browser, "the new rate and who set it", |seen| {
         let parts = ["of 50 units a second", "rate=50/1s", "set by", OPERATOR];
         has_all(limit(seen, "provider"), &parts)
     })
     .await;
-    limits_command(&other, &["pause", "provider", "--for", "10m"]);
-    until(
-        &mut browser,
-        "the pause, who did it and until when",
-        |seen| {
-            let parts = ["paused by", OPERATOR, "until ", "9m left"];
-            let why = cell(&seen["routes"], NAME, "tap");
-            has_all(limit(seen, "provider"), &parts)
-                && why.starts_with("closed: its limit provider is paused for another ")
-        },
-    )
+    limits_command(daemon, &["pause", "provider", "--for", "10m"]);
+    until(browser, "the pause, who did it and until when", |seen| {
+        let parts = ["paused by", OPERATOR, "until ", "9m left"];
+        let why = cell(&seen["routes"], NAME, "tap");
+        has_all(limit(seen, "provider"), &parts)
+            && why.starts_with("closed: its limit provider is paused for another ")
+    })
     .await;
     // Both replicas noted it, and the page shows it once.
-    until(&mut browser, "who did what", |seen| {
+    until(browser, "who did what", |seen| {
         let events = seen["events"].as_array().unwrap();
         let said = |text: &str| {
             let of = events.iter().filter(|row| row[1] == "fleet");
@@ -240,12 +255,15 @@ async fn a_person_sees_the_fleet_and_what_changes_in_it() {
         said("rate=50/1s") == 1 && said("limit provider is paused by ") == 1
     })
     .await;
-    limits_command(&other, &["pause", "recipient"]);
-    until(&mut browser, "a pause without an end", |seen| {
+    limits_command(daemon, &["pause", "recipient"]);
+    until(browser, "a pause without an end", |seen| {
         limit(seen, "recipient").contains("until it is resumed")
     })
     .await;
-    until(&mut browser, "text is shown as text", |seen| {
+}
+
+async fn text_is_shown_as_text(browser: &mut Browser) {
+    until(browser, "text is shown as text", |seen| {
         forge();
         let shown = seen.to_string();
         let tap = |route| cell(&seen["routes"], route, "tap");
@@ -254,9 +272,10 @@ async fn a_person_sees_the_fleet_and_what_changes_in_it() {
             && tap("probed").starts_with("only single probes are sent: ")
     })
     .await;
-    it_can_be_read_everywhere(&mut browser).await;
+}
 
-    // All of that without a reload, without a request to another host, and without an error.
+/// And there was no error.
+async fn it_was_not_loaded_again_and_asked_no_other_host(browser: &mut Browser, url: &str) {
     assert_eq!(browser.value("window.kept").await, true);
     assert_eq!(browser.value("window.ran").await, Value::Null);
     let made = "document.querySelectorAll('body img, body b b, td b, td script').length";
@@ -268,11 +287,12 @@ async fn a_person_sees_the_fleet_and_what_changes_in_it() {
     assert_eq!(elsewhere, None, "{requests:?}");
     let complaints = browser.complaints();
     assert!(complaints.is_empty(), "{complaints:#?}");
+}
 
-    // A replica that was killed is grey, and adds nothing.
-    let name = format!(":{}", other.id());
-    other.kill(DECLARED).await;
-    until(&mut browser, "one is not heard of", |seen| {
+async fn a_killed_replica_is_grey_and_adds_nothing(browser: &mut Browser, killed: Daemon) {
+    let name = format!(":{}", killed.id());
+    killed.kill(DECLARED).await;
+    until(browser, "one is not heard of", |seen| {
         let mut rows = seen["replicas"].as_array().unwrap().iter();
         let row = rows.find(|row| row[0].as_str().unwrap().ends_with(&name));
         row.is_some_and(|row| row.to_string().contains("not heard of for "))
@@ -280,12 +300,6 @@ async fn a_person_sees_the_fleet_and_what_changes_in_it() {
     })
     .await;
     assert_eq!(browser.value(GREY).await, true);
-    one.stop(DECLARED).await;
-    until(&mut browser, "what is shown is old", |seen| {
-        has_all(seen["stale"].as_str().unwrap(), &["does not answer", "old"])
-            && !seen["sum"].as_str().unwrap().contains("ready")
-    })
-    .await;
 }
 
 /// Both limits with their use, both routes, both replicas.

@@ -1,6 +1,9 @@
 //! A route that sends nothing: `/readyz`, `/status.json`, the status page, `sluiced status` and the metric say the same
 //! of it, in each of four outages that follow each other.
 
+use std::ops::RangeInclusive;
+
+use lapin::BasicProperties;
 use serde_json::Value;
 
 use super::blocked::said;
@@ -37,12 +40,48 @@ struct Outage {
     consumes: bool,
 }
 
+const PAUSED: Outage = Outage {
+    tap: "closed: its limit provider is paused",
+    word: "closed",
+    names: "paused by an operator (`sluiced limits resume` ends it)\"}",
+    consumes: false,
+};
+const WITHOUT_RABBITMQ: Outage = Outage {
+    tap: "closed: rabbitmq: ",
+    word: "closed",
+    names: "\"name\":\"rabbitmq\"",
+    consumes: false,
+};
+const WITHOUT_DOWNSTREAM: Outage = Outage {
+    tap: "only single probes are sent: ",
+    word: "probes",
+    names: "\"name\":\"downstream of route stands\"",
+    consumes: true,
+};
+const WITHOUT_QUEUE: Outage = Outage {
+    tap: "closed: route stands: ",
+    word: "closed",
+    names: "\"name\":\"route stands\"",
+    consumes: false,
+};
+
 struct Bench {
     daemon: Daemon,
     browser: Option<Browser>,
 }
 
 impl Bench {
+    /// A replica, and its page in a browser where there is one.
+    async fn start(config: &Config) -> Self {
+        let mut daemon = Daemon::start(config);
+        let mut browser = Browser::start().await;
+        if let Some(browser) = &mut browser {
+            let url = format!("http://{}/", daemon.admin().await);
+            browser.open(&url).await;
+        }
+        Self { daemon, browser }
+    }
+
     async fn shows(&mut self, outage: &Outage) {
         let admin = self.daemon.admin().await;
         let url = format!("http://{admin}");
@@ -111,68 +150,34 @@ async fn a_route_that_sends_nothing_is_shown_so_everywhere_and_works_again() {
     route.keys = "prefetch = 20\n".to_owned();
     let mut config = Config::shared(NAME, "5/1s", vec![route]);
     config.rabbit = Some(to_rabbit.amqp());
-    let messages = |range: std::ops::RangeInclusive<u64>| {
-        range.map(|n| (body(n), lapin::BasicProperties::default()))
-    };
     broker.publish(NAME, messages(1..=3000)).await;
-    let mut daemon = Daemon::start(&config);
-    let mut browser = Browser::start().await;
-    if let Some(browser) = &mut browser {
-        browser
-            .open(&format!("http://{}/", daemon.admin().await))
-            .await;
-    }
-    let file = daemon.config().display().to_string();
-    let mut bench = Bench { daemon, browser };
+    let mut bench = Bench::start(&config).await;
+    let file = bench.daemon.config().display().to_string();
     bench.works().await;
 
     said(&["limits", "pause", "provider", "--config", &file]);
-    bench
-        .shows(&Outage {
-            tap: "closed: its limit provider is paused",
-            word: "closed",
-            names: "paused by an operator (`sluiced limits resume` ends it)\"}",
-            consumes: false,
-        })
-        .await;
+    bench.shows(&PAUSED).await;
     said(&["limits", "resume", "provider", "--config", &file]);
     bench.works().await;
 
     to_rabbit.set(Mode::Refuse);
-    bench
-        .shows(&Outage {
-            tap: "closed: rabbitmq: ",
-            word: "closed",
-            names: "\"name\":\"rabbitmq\"",
-            consumes: false,
-        })
-        .await;
+    bench.shows(&WITHOUT_RABBITMQ).await;
     to_rabbit.set(Mode::Pass);
     bench.works().await;
 
     to_downstream.set(Mode::Refuse);
-    bench
-        .shows(&Outage {
-            tap: "only single probes are sent: ",
-            word: "probes",
-            names: "\"name\":\"downstream of route stands\"",
-            consumes: true,
-        })
-        .await;
+    bench.shows(&WITHOUT_DOWNSTREAM).await;
     to_downstream.set(Mode::Pass);
     bench.works().await;
 
     broker.delete(NAME).await;
-    bench
-        .shows(&Outage {
-            tap: "closed: route stands: ",
-            word: "closed",
-            names: "\"name\":\"route stands\"",
-            consumes: false,
-        })
-        .await;
+    bench.shows(&WITHOUT_QUEUE).await;
     broker.declare(NAME, "quorum").await;
     broker.publish(NAME, messages(3001..=6000)).await;
     bench.works().await;
     bench.daemon.stop(DECLARED).await;
+}
+
+fn messages(numbers: RangeInclusive<u64>) -> impl Iterator<Item = (Vec<u8>, BasicProperties)> {
+    numbers.map(|n| (body(n), BasicProperties::default()))
 }

@@ -204,83 +204,104 @@ async fn a_turn_behind_too_many_others_is_refused_at_once() {
     alone.daemon.stop(DECLARED).await;
 }
 
+/// A request that is wrong, and what is answered.
+struct Wrong {
+    method: Method,
+    path: &'static str,
+    content_type: &'static str,
+    body: &'static str,
+    status: u16,
+    error: &'static str,
+}
+
+/// Asks for a permit as the documentation says; each case changes something.
+const ASKS: Wrong = Wrong {
+    method: Method::POST,
+    path: "/v1/permits",
+    content_type: "application/json",
+    body: "{}",
+    status: 400,
+    error: "",
+};
+
+const WRONG: [Wrong; 9] = [
+    Wrong {
+        body: "{\"keys\":{\"x\":\"y\"}}",
+        error: "no such limit here; there is provider",
+        ..ASKS
+    },
+    Wrong {
+        body: "{\"cost\":{\"provider\":9}}",
+        error: "no more than 1 can ever fit",
+        ..ASKS
+    },
+    Wrong {
+        content_type: "text/plain",
+        status: 415,
+        error: "Content-Type: application/json",
+        ..ASKS
+    },
+    Wrong {
+        body: "{\"wait\":\"31s\"}",
+        error: "max_wait",
+        ..ASKS
+    },
+    Wrong {
+        path: "/v1/permits?Mode=check",
+        ..ASKS
+    },
+    Wrong {
+        method: Method::DELETE,
+        path: "/v1/permits/7",
+        body: "",
+        error: "16 digits",
+        ..ASKS
+    },
+    Wrong {
+        method: Method::DELETE,
+        path: "/v1/permits/0000000000000007?used_after_ms=-1",
+        content_type: "",
+        body: "",
+        error: "used_after_ms",
+        ..ASKS
+    },
+    Wrong {
+        method: Method::GET,
+        content_type: "",
+        body: "",
+        status: 405,
+        ..ASKS
+    },
+    Wrong {
+        path: "/",
+        status: 404,
+        ..ASKS
+    },
+];
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_wrong_request_is_told_what_is_right() {
     let alone = Alone::start("callers-wrong", PROVIDER, "limits = [\"provider\"]").await;
     let mut client = alone.client().await;
-    for (method, path, kind, body, status, said) in [
-        (
-            "POST",
-            "/v1/permits",
-            "application/json",
-            "{\"keys\":{\"x\":\"y\"}}",
-            400,
-            "no such limit here; there is provider",
-        ),
-        (
-            "POST",
-            "/v1/permits",
-            "application/json",
-            "{\"cost\":{\"provider\":9}}",
-            400,
-            "no more than 1 can ever fit",
-        ),
-        (
-            "POST",
-            "/v1/permits",
-            "text/plain",
-            "{}",
-            415,
-            "Content-Type: application/json",
-        ),
-        (
-            "POST",
-            "/v1/permits",
-            "application/json",
-            "{\"wait\":\"31s\"}",
-            400,
-            "max_wait",
-        ),
-        (
-            "POST",
-            "/v1/permits?Mode=check",
-            "application/json",
-            "{}",
-            400,
-            "",
-        ),
-        (
-            "DELETE",
-            "/v1/permits/7",
-            "application/json",
-            "",
-            400,
-            "16 digits",
-        ),
-        (
-            "DELETE",
-            "/v1/permits/0000000000000007?used_after_ms=-1",
-            "",
-            "",
-            400,
-            "used_after_ms",
-        ),
-        ("GET", "/v1/permits", "", "", 405, ""),
-        ("POST", "/", "application/json", "{}", 404, ""),
-    ] {
+    for wrong in WRONG {
+        let (path, body) = (wrong.path, wrong.body);
         let request = Request::builder()
-            .method(method.parse::<Method>().unwrap())
+            .method(wrong.method)
             .uri(path)
             .header("host", "x")
-            .header("content-type", kind)
+            .header("content-type", wrong.content_type)
             .body(body.to_owned().into())
             .unwrap();
         let answer = within(LONG, "an answer", client.request(request))
             .await
             .unwrap();
-        assert_eq!(answer.status.as_u16(), status, "{path} {body}: {answer:?}");
+        assert_eq!(
+            answer.status.as_u16(),
+            wrong.status,
+            "{path} {body}: {answer:?}"
+        );
         let error = answer.body["error"].as_str().unwrap_or_default();
-        assert!(error.contains(said), "{path} {body}: {answer:?}");
+        assert!(error.contains(wrong.error), "{path} {body}: {answer:?}");
     }
     client.ask(&json!({})).await.granted();
     // It is no message, so none of them is a dead letter.

@@ -2,12 +2,15 @@
 //! Celery ask for permits, two replicas consume a queue, and one of each is killed.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use lapin::BasicProperties;
+use sluiced_core::time::Mono;
 use sluiced_provider::{Behaviour, Expect, Provider};
 
-use super::workers::{CELERY_PACED, Place};
+use super::workers::{CELERY_PACED, Place, Worker};
 use crate::support::broker::Broker;
 use crate::support::daemon::{Config, Daemon, LONG, NEW_SCHEDULE, Route};
 use crate::support::judge::{Made, repeated_without_reason};
@@ -41,6 +44,125 @@ fn replica(name: &str, caller: &str, provider: &Provider, socket: &Path) -> Daem
     Daemon::start_with(&text.replace("x-caller =", &key), |_| {})
 }
 
+/// The old workers and the replicas, which share one limit.
+struct Migration {
+    workers: Vec<Worker>,
+    replicas: Vec<Daemon>,
+    provider: Provider,
+    broker: Broker,
+    /// The queue of the replicas, and that of the workers.
+    messages: &'static str,
+    tasks: String,
+    /// The sockets of the replicas.
+    sockets: [PathBuf; 2],
+    _dir: tempfile::TempDir,
+}
+
+impl Migration {
+    /// Two replicas that are ready, and three workers that consume.
+    async fn start(name: &'static str) -> Self {
+        let judging = Behaviour::judging(RATE.parse().unwrap());
+        let provider = Provider::start("127.0.0.1:0".parse().unwrap(), judging).unwrap();
+        let broker = Broker::connect(&Rabbit::shared().url()).await;
+        broker.declare(name, "quorum").await;
+        let dir = tempfile::tempdir().unwrap();
+        let sockets = [0, 1].map(|n| dir.path().join(format!("{n}.sock")));
+        let mut replicas = Vec::new();
+        for (number, socket) in sockets.iter().enumerate() {
+            replicas.push(replica(name, &format!("r{number}"), &provider, socket));
+        }
+        for replica in &mut replicas {
+            replica.ready().await;
+        }
+        let mut migration = Self {
+            workers: Vec::new(),
+            replicas,
+            provider,
+            broker,
+            messages: name,
+            tasks: format!("{name}.celery"),
+            sockets,
+            _dir: dir,
+        };
+        for number in 0..3 {
+            let place = migration.place_of_worker(number);
+            migration.workers.push(CELERY_PACED.start(&place));
+        }
+        eventually_async(LONG * 2, "the workers consume", || async {
+            let counts = migration.broker.counts(&migration.tasks).await;
+            counts.is_some_and(|(_, consumers)| consumers == 3)
+        })
+        .await;
+        migration
+    }
+
+    /// Two of the workers ask the replica that is killed.
+    fn place_of_worker(&self, number: usize) -> Place {
+        Place {
+            sockets: in_order(&self.sockets, number / 2),
+            provider: self.provider.address(),
+            broker: Rabbit::shared().url(),
+            queue: self.tasks.clone(),
+            caller: format!("w{number}"),
+        }
+    }
+
+    async fn publish(&self, tasks: usize, messages: usize) {
+        let messages = (0..messages).map(|n| {
+            let properties = BasicProperties::default().with_message_id(format!("q{n}").into());
+            (b"{}".to_vec(), properties)
+        });
+        let publisher = self.place_of_worker(0);
+        let published = CELERY_PACED.publish(&publisher, tasks as u64);
+        futures::join!(published, self.broker.publish(self.messages, messages));
+    }
+
+    async fn arrived(&self, count: u64, bound: Duration, what: &str) {
+        let arrived = || self.provider.live().unique >= count;
+        eventually(bound, what, arrived).await;
+    }
+
+    /// Returns when the first of each were dying, by their names.
+    async fn kill_one_of_each(&mut self) -> BTreeMap<String, Range<Mono>> {
+        let provider = &self.provider;
+        let works = || provider.report(&Expect::Nothing).callers.get("w0") >= Some(&WORKS);
+        eventually(LONG * 2, "the worker that is killed works", works).await;
+        let before = provider.clock().now();
+        self.workers.remove(0).kill();
+        self.replicas.remove(0).kill(&[NEW_SCHEDULE]).await;
+        let died = before..provider.clock().now();
+        BTreeMap::from(["w0", "r0"].map(|caller| (caller.to_owned(), died.clone())))
+    }
+
+    /// Returns how many permits were too old when they were given.
+    async fn stop(&mut self) -> f64 {
+        let unused = "sluiced_unused_permits_total{route=\"callers.old\"}";
+        let unused = self.replicas[0].metric(unused).await;
+        for replica in self.replicas.drain(..) {
+            replica.stop(&[NEW_SCHEDULE]).await;
+        }
+        self.workers.clear();
+        unused
+    }
+
+    async fn delete_queues(&self) {
+        self.broker.delete(self.messages).await;
+        self.broker.delete(&self.tasks).await;
+    }
+}
+
+/// A key of [`replica`], or of a worker.
+fn call(at: Mono, key: &str) -> Made<'_> {
+    let mut words = key.splitn(3, ' ');
+    let mut word = || words.next().unwrap_or_default();
+    Made {
+        at,
+        by: word(),
+        message: word(),
+        copy: word(),
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn old_workers_and_replicas_share_one_limit_and_one_of_each_is_killed() {
     if !CELERY_PACED.is_there() {
@@ -49,84 +171,19 @@ async fn old_workers_and_replicas_share_one_limit_and_one_of_each_is_killed() {
     machine::all();
     let name = "callers-migration";
     let (tasks, messages) = (at_length(300, 3_000), at_length(4_000, 40_000));
-    let provider = Provider::start(
-        "127.0.0.1:0".parse().unwrap(),
-        Behaviour::judging(RATE.parse().unwrap()),
-    )
-    .unwrap();
-    let broker = Broker::connect(&Rabbit::shared().url()).await;
-    broker.declare(name, "quorum").await;
-    let dir = tempfile::tempdir().unwrap();
-    let sockets = [0, 1].map(|n| dir.path().join(format!("{n}.sock")));
-    let mut replicas = Vec::new();
-    for (number, socket) in sockets.iter().enumerate() {
-        replicas.push(replica(name, &format!("r{number}"), &provider, socket));
-    }
-    for replica in &mut replicas {
-        replica.ready().await;
-    }
-    let tasks_of = format!("{name}.celery");
-    // Two of the workers ask the replica that is killed.
-    let place = |number: usize| Place {
-        sockets: in_order(&sockets, number / 2),
-        provider: provider.address(),
-        broker: Rabbit::shared().url(),
-        queue: tasks_of.clone(),
-        caller: format!("w{number}"),
-    };
-    let mut workers = Vec::new();
-    for number in 0..3 {
-        workers.push(CELERY_PACED.start(&place(number)));
-    }
-    eventually_async(LONG * 2, "the workers consume", || async {
-        let counts = broker.counts(&tasks_of).await;
-        counts.is_some_and(|(_, consumers)| consumers == 3)
-    })
-    .await;
-    let publishing = (0..messages).map(|n| {
-        let properties = BasicProperties::default().with_message_id(format!("q{n}").into());
-        (b"{}".to_vec(), properties)
-    });
-    let publisher = place(0);
-    let published = CELERY_PACED.publish(&publisher, tasks as u64);
-    futures::join!(published, broker.publish(name, publishing));
-
+    let mut migration = Migration::start(name).await;
+    migration.publish(tasks, messages).await;
     let all = (tasks + messages) as u64;
-    let half = || provider.live().unique >= all / 2;
-    eventually(LONG * 2, "half arrives", half).await;
-    let works = || provider.report(&Expect::Nothing).callers.get("w0") >= Some(&WORKS);
-    eventually(LONG * 2, "the worker that is killed works", works).await;
-    let before = provider.clock().now();
-    workers.remove(0).kill();
-    replicas.remove(0).kill(&[NEW_SCHEDULE]).await;
-    let died = before..provider.clock().now();
-    let deaths = BTreeMap::from(["w0", "r0"].map(|one| (one.to_owned(), died.clone())));
+    migration.arrived(all / 2, LONG * 2, "half arrives").await;
+    let deaths = migration.kill_one_of_each().await;
+    migration.arrived(all, LONG * 4, "all arrive").await;
+    let unused = migration.stop().await;
 
-    let arrived = || provider.live().unique >= all;
-    eventually(LONG * 4, "all arrive", arrived).await;
-    let unused = "sluiced_unused_permits_total{route=\"callers.old\"}";
-    let unused = replicas[0].metric(unused).await;
-    for replica in replicas {
-        replica.stop(&[NEW_SCHEDULE]).await;
-    }
-    drop(workers);
     let ids = (0..tasks).map(|n| format!("c{n}"));
     let ids = ids.chain((0..messages).map(|n| format!("q{n}")));
-    let report = provider.report(&Expect::Ids(ids.collect()));
-    let keyed = provider.keyed();
-    let calls: Vec<_> = keyed
-        .iter()
-        .map(|(at, key)| {
-            let mut words = key.splitn(3, ' ');
-            let mut word = || words.next().unwrap_or_default();
-            Made {
-                at: *at,
-                by: word(),
-                message: word(),
-                copy: word(),
-            }
-        })
-        .collect();
+    let report = migration.provider.report(&Expect::Ids(ids.collect()));
+    let keyed = migration.provider.keyed();
+    let calls: Vec<_> = keyed.iter().map(|(at, key)| call(*at, key)).collect();
     eprintln!(
         "{name}: {:.2} % used while all had work, worst window {}, {} calls, {} of them again, {unused} permits that were too old, by {:?}",
         100.0 * used(&calls),
@@ -142,8 +199,7 @@ async fn old_workers_and_replicas_share_one_limit_and_one_of_each_is_killed() {
     for caller in ["w0", "w1", "w2", "r0", "r1"] {
         assert!(report.callers.contains_key(caller), "{report:?}");
     }
-    broker.delete(name).await;
-    broker.delete(&tasks_of).await;
+    migration.delete_queues().await;
 }
 
 /// The sockets, from that one on.

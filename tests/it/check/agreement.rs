@@ -1,16 +1,19 @@
 //! What `check --connect` says is what `run` does: each failure of a connection, asked of both.
 
+mod failures;
+
 use rcgen::{BasicConstraints, CertificateParams, IsCa, KeyPair};
 use serde_json::Value;
 
+use self::failures::Servers;
 use super::*;
 use crate::support::authority::Signed;
-use crate::support::daemon::{file, program};
-use crate::support::look_alike::{Differs, LookAlike};
+use crate::support::daemon::{NEW_SCHEDULE, file, program};
 use crate::support::strict_broker::StrictBroker;
 use crate::support::wait::eventually;
 
 /// The URLs of a configuration, and further keys of its sections.
+#[derive(Default)]
 struct Urls {
     rabbit: String,
     redis: String,
@@ -56,8 +59,8 @@ impl Urls {
     }
 }
 
-/// The reason that `check` gives, and its exit code.
-fn checked(text: &str, about: &str) -> (String, Option<i32>) {
+/// What `check --connect` writes of this configuration, and its exit code.
+fn check_connect(text: &str) -> (String, Option<i32>) {
     let dir = tempfile::tempdir().unwrap();
     let path = file(dir.path(), "sluiced.toml", text);
     let output = program(&["check", "--connect", "--config"])
@@ -65,11 +68,17 @@ fn checked(text: &str, about: &str) -> (String, Option<i32>) {
         .output()
         .unwrap();
     let said = String::from_utf8(output.stdout).unwrap();
+    (said, output.status.code())
+}
+
+/// The reason that `check` gives, and its exit code.
+fn checked(text: &str, about: &str) -> (String, Option<i32>) {
+    let (said, code) = check_connect(text);
     let line = line(&said, about);
     let (_, reason) = line
         .split_once(": failed: ")
         .unwrap_or_else(|| panic!("no failure: {said}"));
-    (reason.to_owned(), output.status.code())
+    (reason.to_owned(), code)
 }
 
 /// What the daemon shows now.
@@ -136,137 +145,16 @@ fn own_authority() -> Signed {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn each_failure_is_told_alike() {
-    let rabbit = Rabbit::shared();
-    let redis = RedisServer::start_with("", Some("right"));
-    let plain = RedisServer::shared();
-    let replica = RedisServer::start_with(&format!("--replicaof 127.0.0.1 {}", plain.port()), None);
-    let open = RedisServer::start();
-    let nameless = LookAlike::of(
-        &open,
-        Differs {
-            without: vec!["run_id"],
-            ..Differs::default()
-        },
-    );
-    let broker = Broker::connect(&rabbit.url()).await;
+    let broker = Broker::connect(&Rabbit::shared().url()).await;
     broker.declare("agree", "quorum").await;
-    let downstream = Recorder::accepting().await;
-    let (known, other) = (Authority::new(), Authority::new());
-    let ca = format!("ca_file = {:?}\n", known.file("ca.pem"));
-    let front = |port: u16, signed: Signed| async move { SecureFront::to(port, &signed).await };
-    let rabbit_other = front(rabbit.port(), other.server()).await;
-    let rabbit_named = front(rabbit.port(), known.server_named("broker.example")).await;
-    let redis_other = front(plain.port(), other.server()).await;
-    let web_other = front(downstream.address.port(), other.server()).await;
-    rabbit.add_vhost("agree-other");
-
-    let urls = || Urls {
-        rabbit: rabbit.url(),
-        redis: plain.url(),
-        downstream: format!("http://{}/send", downstream.address),
-        queue: "agree",
-        of_rabbit: String::new(),
-        of_redis: String::new(),
-        of_downstream: String::new(),
-    };
-    let of_rabbit = |what, url: String, more: &str| Failure {
-        what,
-        urls: Urls {
-            rabbit: url,
-            of_rabbit: more.to_owned(),
-            ..urls()
-        },
-        about: "rabbitmq ",
-        shown: Shown::Ready("rabbitmq"),
-    };
-    let of_redis = |what, url: String, more: &str| Failure {
-        what,
-        urls: Urls {
-            redis: url,
-            of_redis: more.to_owned(),
-            ..urls()
-        },
-        about: "redis: ",
-        shown: Shown::Ready("redis"),
-    };
-    let of_downstream = |what, url: String, more: &str| Failure {
-        what,
-        urls: Urls {
-            downstream: url,
-            of_downstream: more.to_owned(),
-            ..urls()
-        },
-        about: "routes.agree.downstream: ",
-        shown: Shown::Log("no connection to the downstream yet"),
-    };
-    let amqps = |front: &SecureFront| format!("amqps://guest:guest@{}/%2f", front.address());
-    let wrong = |url: String| url.replace("guest:guest", "guest:hunter2");
-    let rabbit_port = rabbit.port();
+    let servers = Servers::start().await;
     let failures = [
-        of_rabbit(
-            "nothing listens",
-            format!("amqp://127.0.0.1:{}/%2f", free_port()),
-            "",
-        ),
-        of_rabbit("a wrong password", wrong(rabbit.url()), ""),
-        of_rabbit(
-            "a virtual host that is missing",
-            rabbit.url().replace("%2f", "nowhere"),
-            "",
-        ),
-        of_rabbit("another authority", amqps(&rabbit_other), &ca),
-        of_rabbit("another name", amqps(&rabbit_named), &ca),
-        of_rabbit(
-            "no TLS",
-            format!("amqps://guest:guest@127.0.0.1:{rabbit_port}/%2f"),
-            &ca,
-        ),
-        of_redis(
-            "nothing listens",
-            format!("redis://127.0.0.1:{}/0", free_port()),
-            "",
-        ),
-        of_redis("a wrong password", redis.url_with("hunter2"), ""),
-        of_redis(
-            "a password that is missing",
-            format!("redis://127.0.0.1:{}/0", redis.port()),
-            "",
-        ),
-        of_redis("no run_id", nameless.url(), ""),
-        of_redis("a replica", replica.url(), ""),
-        of_redis("another mode", plain.url(), "mode = \"cluster\"\n"),
-        of_redis(
-            "another authority",
-            format!("rediss://{}/0", redis_other.address()),
-            &ca,
-        ),
-        of_redis(
-            "no TLS",
-            format!("rediss://127.0.0.1:{}/0", plain.port()),
-            &ca,
-        ),
-        of_downstream(
-            "nothing listens",
-            format!("http://127.0.0.1:{}/", free_port()),
-            "",
-        ),
-        of_downstream(
-            "another authority",
-            format!("https://{}/", web_other.address()),
-            &ca,
-        ),
-        of_downstream("no TLS", format!("https://{}/", downstream.address), &ca),
-        Failure {
-            what: "a queue that is missing",
-            urls: Urls {
-                queue: "agree-nowhere",
-                ..urls()
-            },
-            about: "routes.agree.queue: ",
-            shown: Shown::Ready("route agree"),
-        },
+        servers.failures_of_rabbitmq(),
+        servers.failures_of_redis(),
+        servers.failures_of_the_downstream(),
+        vec![servers.a_missing_queue()],
     ];
-    for (n, failure) in failures.iter().enumerate() {
+    for (n, failure) in failures.iter().flatten().enumerate() {
         failure.is_told_alike(&format!("agree-{n}")).await;
     }
 }
@@ -274,20 +162,36 @@ async fn each_failure_is_told_alike() {
 /// What no server can mend is a wrong configuration for both, with its line, and no server is asked.
 #[test]
 fn what_cannot_be_used_is_a_wrong_configuration_for_both() {
+    let dir = tempfile::tempdir().unwrap();
+    let no_pem = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
+    let ca = format!("ca_file = {:?}\n", file(dir.path(), "ca.pem", no_pem));
+    for (said, urls) in unusable(&ca) {
+        let path = file(dir.path(), "sluiced.toml", &urls.text("agree"));
+        let told = ["check", "run"].map(|command| {
+            let output = program(&[command, "--config"]).arg(&path).output().unwrap();
+            let told = [output.stdout, output.stderr].concat();
+            (output.status.code(), String::from_utf8(told).unwrap())
+        });
+        for (code, text) in &told {
+            assert_eq!(*code, Some(78), "{text}");
+            assert!(text.contains(said), "no `{said}` in {text}");
+            assert!(!text.contains("s3cret"), "{text}");
+        }
+        assert_eq!(told[0], told[1]);
+    }
+}
+
+/// What is said of each configuration that cannot be used; `ca` names a file without a certificate.
+fn unusable(ca: &str) -> [(&'static str, Urls); 4] {
     let urls = || Urls {
         rabbit: "amqp://127.0.0.1:1/%2f".to_owned(),
         redis: "redis://127.0.0.1:1/0".to_owned(),
         downstream: "http://127.0.0.1:1/".to_owned(),
         queue: "agree",
-        of_rabbit: String::new(),
-        of_redis: String::new(),
-        of_downstream: String::new(),
+        ..Urls::default()
     };
-    let dir = tempfile::tempdir().unwrap();
-    let no_pem = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
-    let ca = format!("ca_file = {:?}\n", file(dir.path(), "ca.pem", no_pem));
     let secret = "pa/s3cret@";
-    for (said, urls) in [
+    [
         (
             "rabbitmq.urls[0]: there is a `/` in its user or password",
             Urls {
@@ -306,7 +210,7 @@ fn what_cannot_be_used_is_a_wrong_configuration_for_both() {
             "rabbitmq.ca_file: it has no certificate that can be trusted",
             Urls {
                 rabbit: "amqps://127.0.0.1:1/%2f".to_owned(),
-                of_rabbit: ca.clone(),
+                of_rabbit: ca.to_owned(),
                 ..urls()
             },
         ),
@@ -314,24 +218,11 @@ fn what_cannot_be_used_is_a_wrong_configuration_for_both() {
             "redis.ca_file: it has no certificate that can be trusted",
             Urls {
                 redis: "rediss://127.0.0.1:1/0".to_owned(),
-                of_redis: ca.clone(),
+                of_redis: ca.to_owned(),
                 ..urls()
             },
         ),
-    ] {
-        let path = file(dir.path(), "sluiced.toml", &urls.text("agree"));
-        let told = ["check", "run"].map(|command| {
-            let output = program(&[command, "--config"]).arg(&path).output().unwrap();
-            let told = [output.stdout, output.stderr].concat();
-            (output.status.code(), String::from_utf8(told).unwrap())
-        });
-        for (code, text) in &told {
-            assert_eq!(*code, Some(78), "{text}");
-            assert!(text.contains(said), "no `{said}` in {text}");
-            assert!(!text.contains("s3cret"), "{text}");
-        }
-        assert_eq!(told[0], told[1]);
-    }
+    ]
 }
 
 /// One self-signed certificate, given as the authority of every server: as with curl and redis-cli.
@@ -364,16 +255,11 @@ async fn a_certificate_that_is_its_own_authority_works_everywhere() {
         of_downstream: ca,
     }
     .text("own-authority");
-    let path = file(dir.path(), "sluiced.toml", &text);
-    let output = program(&["check", "--connect", "--config"])
-        .arg(&path)
-        .output()
-        .unwrap();
-    let said = String::from_utf8(output.stdout).unwrap();
-    assert_eq!(output.status.code(), Some(0), "{said}");
+    let (said, code) = check_connect(&text);
+    assert_eq!(code, Some(0), "{said}");
     let daemon = Daemon::start_with(&text, |_| {});
     eventually(LONG, "all came", || downstream.count() == 5).await;
-    daemon.stop(&[crate::support::daemon::NEW_SCHEDULE]).await;
+    daemon.stop(&[NEW_SCHEDULE]).await;
 }
 
 /// RabbitMQ 4.2.6 and 4.3.0: a user without the right to configure a queue may not look for it. It is used all the
@@ -392,25 +278,17 @@ async fn a_broker_that_asks_for_a_right_to_look_works() {
         redis: RedisServer::shared().url(),
         downstream: format!("http://{}/send", downstream.address),
         queue: "agree",
-        of_rabbit: String::new(),
-        of_redis: String::new(),
-        of_downstream: String::new(),
+        ..Urls::default()
     };
     let mut first = Daemon::start_with(&urls(url.clone()).text(name), |_| {});
     first.ready().await;
-    first.stop(&[crate::support::daemon::NEW_SCHEDULE]).await;
+    first.stop(&[NEW_SCHEDULE]).await;
     rabbit.set_permissions(name, name, ["^$", ".*", ".*"]);
     let strict = StrictBroker::to(rabbit.port()).await;
     let at = url.rsplit_once('@').unwrap().0;
     let text = urls(format!("{at}@{}/{name}", strict.address())).text(name);
-    let dir = tempfile::tempdir().unwrap();
-    let path = file(dir.path(), "sluiced.toml", &text);
-    let output = program(&["check", "--connect", "--config"])
-        .arg(&path)
-        .output()
-        .unwrap();
-    let said = String::from_utf8(output.stdout).unwrap();
-    assert_eq!(output.status.code(), Some(0), "{said}");
+    let (said, code) = check_connect(&text);
+    assert_eq!(code, Some(0), "{said}");
     let queue = line(&said, "routes.agree.queue: ok: ");
     assert!(
         queue.contains("warning: the user may not look at it"),
@@ -423,8 +301,6 @@ async fn a_broker_that_asks_for_a_right_to_look_works() {
     daemon.ready().await;
     let not_counted = "messages at the broker are not counted";
     daemon.says(not_counted).await;
-    daemon
-        .stop(&[crate::support::daemon::NEW_SCHEDULE, not_counted])
-        .await;
+    daemon.stop(&[NEW_SCHEDULE, not_counted]).await;
     assert_eq!(broker.counts("agree").await, Some((0, 0)));
 }

@@ -1,16 +1,18 @@
 //! Redis fails.
 
 mod clock;
+mod lagging;
 
 use std::time::Duration;
 
 use redis::Cmd;
 use tokio::time::sleep;
 
+use self::lagging::{follows, lagging};
 use super::{Drill, keyed, lasts, plan};
 use crate::fleet::{PATIENCE, Plan};
 use crate::support::daemon::NEW_SCHEDULE;
-use crate::support::proxy::{Mode, Proxy};
+use crate::support::proxy::Mode;
 use crate::support::redis::{Paused, RedisServer};
 use crate::support::soak::longer;
 use crate::support::wait::eventually;
@@ -233,53 +235,6 @@ async fn failed_over_and_back() {
     let done =
         "the replica missed 150 calls, served, and gave its data back; limits by recipient too";
     drill.proves(done, AWAY).await;
-}
-
-/// A replica of Redis that lacks the latest writes.
-struct Lagging {
-    second: RedisServer,
-    /// Its way to the first server, on which nothing passes.
-    link: Proxy,
-    /// The way of the replicas to Redis.
-    clients: Proxy,
-}
-
-impl Lagging {
-    /// It serves in the place of the first server.
-    fn serves(&self) {
-        self.link.cut();
-        tell(&mut self.second.connection(), &["REPLICAOF", "NO", "ONE"]);
-        self.clients.retarget(self.second.port());
-        self.clients.cut();
-    }
-}
-
-/// Two replicas on a Redis that another one followed until 150 calls ago.
-async fn lagging(row: &'static str, fault: &'static str) -> (Drill, Lagging) {
-    let mut drill = Drill::prepare(row, fault, keyed(own(row))).await;
-    // A follower gets its copy at once.
-    let at_once = ["CONFIG", "SET", "repl-diskless-sync-delay", "0"];
-    drill.tell_redis(&at_once);
-    let link = Proxy::to(drill.redis().port()).await;
-    let second = RedisServer::start_with(&format!("--replicaof 127.0.0.1 {}", link.port()), None);
-    tell(&mut second.connection(), &at_once);
-    follows(&second).await;
-    let clients = drill.redis_by_proxy().await;
-    drill.flow(2).await;
-    link.set(Mode::Silent);
-    drill.arrive(150).await;
-    drill.feed(200).await;
-    let lagging = Lagging {
-        second,
-        link,
-        clients,
-    };
-    (drill, lagging)
-}
-
-async fn follows(server: &RedisServer) {
-    let up = || server.info().contains("master_link_status:up");
-    eventually(PATIENCE, "it follows", up).await;
 }
 
 /// While its snapshot cannot be written, it refuses all writes (MISCONF).

@@ -18,6 +18,7 @@ use crate::support::wait::within;
 const SOON: Duration = Duration::from_secs(1);
 const SECOND: Duration = Duration::from_secs(1);
 const LONG: Duration = Duration::from_secs(30);
+const DIFFERS: &str = "sluiced_limit_differs{limit=\"account\"}";
 
 /// Replicas whose messages one limit, `account`, counts.
 struct Amended {
@@ -178,47 +179,11 @@ async fn a_pause_for_a_while_ends_by_itself_and_nothing_is_lost() {
 async fn one_file_of_two_waits_until_both_have_it_or_an_operator_adopts_it() {
     let limit = |rate: &str| format!("kind = \"sliding_log\"\nrate = \"{rate}\"");
     let mut amended = Amended::start("agree", 1, "100/1s", &limit("30/1s")).await;
-    // Another file of one replica changes nothing, and says so.
     amended.fleet.plan.tables = table(&limit("50/1s"));
     amended.fleet.add(1);
     amended.fleet.replicas[1].ready().await;
-    let replicas = &mut amended.fleet.replicas;
-    let differs = "sluiced_limit_differs{limit=\"account\"}";
-    replicas[1]
-        .says("once more than half of the replicas have it")
-        .await;
-    assert_eq!(replicas[0].metric(differs).await, 0.0);
-    assert_eq!(replicas[1].metric(differs).await, 1.0);
-    let listed = amended.said(&["list"]);
-    assert!(
-        listed.contains("30/1s") && listed.contains("1 with another file"),
-        "{listed}"
-    );
-    let replicas = &mut amended.fleet.replicas;
-    // The check says so beforehand.
-    let text = checked(&replicas[1]);
-    assert!(
-        text.contains("in the files of 1 of 2 replicas")
-            && text.contains("`sluiced limits adopt account`"),
-        "{text}"
-    );
-    let text = checked(&replicas[0]);
-    assert!(!text.contains("in force for limits.account"), "{text}");
-    let adopted = said(&replicas[1], &["adopt", "account"]);
-    assert!(adopted.contains("rate=50/1s"), "{adopted}");
-    amended.knows(2.0).await;
-    let replicas = &mut amended.fleet.replicas;
-    replicas[0]
-        .says("file differs from the current policy")
-        .await;
-    assert_eq!(replicas[0].metric(differs).await, 1.0);
-    assert_eq!(replicas[1].metric(differs).await, 0.0);
-    let listed = amended.said(&["list"]);
-    assert!(
-        listed.contains("sliding_log") && listed.contains("50/1s"),
-        "{listed}"
-    );
-    assert!(listed.contains("1 with another file"), "{listed}");
+    another_file_of_one_replica_changes_nothing_and_is_named(&mut amended).await;
+    an_operator_adopts_it(&mut amended).await;
 
     // An operator's change outlives a restart.
     amended.said(&["set", "account", "rate=20/1s"]);
@@ -247,6 +212,48 @@ async fn one_file_of_two_waits_until_both_have_it_or_an_operator_adopts_it() {
     let worst = amended.worst(Mono::default());
     assert!(worst <= 10, "{worst} calls in a window of 10");
     amended.finish().await;
+}
+
+async fn another_file_of_one_replica_changes_nothing_and_is_named(amended: &mut Amended) {
+    let replicas = &mut amended.fleet.replicas;
+    replicas[1]
+        .says("once more than half of the replicas have it")
+        .await;
+    assert_eq!(replicas[0].metric(DIFFERS).await, 0.0);
+    assert_eq!(replicas[1].metric(DIFFERS).await, 1.0);
+    let listed = amended.said(&["list"]);
+    assert!(
+        listed.contains("30/1s") && listed.contains("1 with another file"),
+        "{listed}"
+    );
+    // The check says so beforehand.
+    let replicas = &amended.fleet.replicas;
+    let text = checked(&replicas[1]);
+    assert!(
+        text.contains("in the files of 1 of 2 replicas")
+            && text.contains("`sluiced limits adopt account`"),
+        "{text}"
+    );
+    let text = checked(&replicas[0]);
+    assert!(!text.contains("in force for limits.account"), "{text}");
+}
+
+async fn an_operator_adopts_it(amended: &mut Amended) {
+    let adopted = said(&amended.fleet.replicas[1], &["adopt", "account"]);
+    assert!(adopted.contains("rate=50/1s"), "{adopted}");
+    amended.knows(2.0).await;
+    let replicas = &mut amended.fleet.replicas;
+    replicas[0]
+        .says("file differs from the current policy")
+        .await;
+    assert_eq!(replicas[0].metric(DIFFERS).await, 1.0);
+    assert_eq!(replicas[1].metric(DIFFERS).await, 0.0);
+    let listed = amended.said(&["list"]);
+    assert!(
+        listed.contains("sliding_log") && listed.contains("50/1s"),
+        "{listed}"
+    );
+    assert!(listed.contains("1 with another file"), "{listed}");
 }
 
 /// A rollout that gives the limit a reserve: the new replica takes no slots of the row that the old one divides

@@ -164,16 +164,30 @@ async fn the_last_word_counts_over_restarts_reloads_and_losses() {
         replica.says("file differs from the current policy").await;
         assert_eq!(replica.metric(differs).await, 1.0);
     }
+    a_restart_with_the_same_file_is_no_update(&mut fleet).await;
+    a_replica_remembers_it_when_the_store_loses_it(&fleet).await;
+    let text = std::fs::read_to_string(fleet.replicas[0].config()).unwrap();
+    a_changed_file_waits_until_both_have_it(&fleet).await;
+    an_invalid_file_changes_nothing(&fleet, &text).await;
+    keys_that_no_reload_can_change_are_named(&fleet.replicas[0], &text).await;
+    let declared = [
+        DECLARED,
+        &["needs a restart", "is no rate", "the one before is kept"],
+    ]
+    .concat();
+    fleet.stop_early(&declared).await;
+}
 
-    // A restart with the same file is no update.
+async fn a_restart_with_the_same_file_is_no_update(fleet: &mut Fleet) {
     let old = fleet.replace(0);
     old.stop(DECLARED).await;
     let rate = "sluiced_limit_units_per_second{limit=\"provider\"}";
     fleet.replicas[0].ready().await;
     fleet.replicas[0].says("as an operator set it").await;
     assert_eq!(fleet.replicas[0].metric(rate).await, 60.0);
+}
 
-    // A loss of the store's state does not end it either: a replica remembers it.
+async fn a_replica_remembers_it_when_the_store_loses_it(fleet: &Fleet) {
     redis::cmd("FLUSHALL")
         .query::<()>(&mut fleet.servers.redis().connection())
         .unwrap();
@@ -183,65 +197,59 @@ async fn the_last_word_counts_over_restarts_reloads_and_losses() {
     })
     .await;
     assert_eq!(shown(first)["origin"], "live");
+}
 
-    // The changed file of one replica of two waits.
-    let path = first.config();
-    let text = std::fs::read_to_string(&path).unwrap();
-    std::fs::write(&path, text.replace("100/1s", "80/1s")).unwrap();
-    first.signal(Signal::HUP);
+/// Replaces the file of a replica, which reads it again.
+fn reload(replica: &Daemon, text: &str) {
+    std::fs::write(replica.config(), text).unwrap();
+    replica.signal(Signal::HUP);
+}
+
+async fn a_changed_file_waits_until_both_have_it(fleet: &Fleet) {
+    let [first, second] = [&fleet.replicas[0], &fleet.replicas[1]];
+    let [text_of_first, text_of_second] = [first, second].map(|replica| {
+        let text = std::fs::read_to_string(replica.config()).unwrap();
+        text.replace("100/1s", "80/1s")
+    });
+    reload(first, &text_of_first);
     first.says("configuration reloaded").await;
     first
         .says("once more than half of the replicas have it")
         .await;
     assert_eq!(shown(first)["in_force"]["rate"], "60/1s");
-    // Once both have it, it counts.
-    let second = &fleet.replicas[1];
-    std::fs::write(second.config(), {
-        let text = std::fs::read_to_string(second.config()).unwrap();
-        text.replace("100/1s", "80/1s")
-    })
-    .unwrap();
-    second.signal(Signal::HUP);
+    reload(second, &text_of_second);
     eventually_by_program(LONG, "the file's value is in force", || {
         let state = shown(first);
         state["in_force"]["rate"] == "80/1s" && state["origin"] == "file"
     })
     .await;
-    fleet.replicas[1]
-        .says("\"to\":\"kind=paced rate=80/1s")
-        .await;
+    second.says("\"to\":\"kind=paced rate=80/1s").await;
+}
 
-    // An invalid file changes nothing, and the error is logged.
-    let first = &fleet.replicas[0];
-    std::fs::write(&path, text.replace("100/1s", "quick")).unwrap();
-    first.signal(Signal::HUP);
+/// And its error is logged.
+async fn an_invalid_file_changes_nothing(fleet: &Fleet, text: &str) {
+    let [first, second] = [&fleet.replicas[0], &fleet.replicas[1]];
+    reload(first, &text.replace("100/1s", "quick"));
     first.says("the one before is kept").await;
     assert_eq!(first.said("`quick` is no rate"), 1, "{}", first.log());
-    assert_eq!(shown(&fleet.replicas[1])["in_force"]["rate"], "80/1s");
+    assert_eq!(shown(second)["in_force"]["rate"], "80/1s");
+}
 
-    // Keys that no reload can change are named.
+async fn keys_that_no_reload_can_change_are_named(replica: &Daemon, text: &str) {
     let text = text
         .replace("100/1s", "80/1s")
         .replace("prefetch = 100", "prefetch = 90");
-    std::fs::write(&path, &text).unwrap();
-    first.signal(Signal::HUP);
-    first.says("needs a restart: routes.words.prefetch").await;
+    reload(replica, &text);
+    replica.says("needs a restart: routes.words.prefetch").await;
     // Also those whose values are never shown.
     let text = text.replace(
         "[routes.words.downstream]\n",
         "[routes.words.downstream]\nbody = \"{{ body.n }}\"\n",
     );
-    std::fs::write(&path, text).unwrap();
-    first.signal(Signal::HUP);
-    first
+    reload(replica, &text);
+    replica
         .says("needs a restart: routes.words.downstream.body")
         .await;
-    let declared = [
-        DECLARED,
-        &["needs a restart", "is no rate", "the one before is kept"],
-    ]
-    .concat();
-    fleet.stop_early(&declared).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -29,6 +29,12 @@ const ENOUGH: usize = 10;
 const SENDERS: usize = 50;
 /// Every so many of marketing go to a recipient where it is night.
 const NIGHT: usize = 10;
+/// Of passwords, of marketing, and of the results of passwords.
+const QUEUES: [&str; 3] = [
+    "recipe-sms.passwords",
+    "recipe-sms.marketing",
+    "recipe-sms.answers",
+];
 
 /// The recipe as it stands, with the servers of this test, and queues and keys of this name.
 pub(crate) fn recipe(name: &str, provider: &Provider, redis: &RedisServer) -> String {
@@ -104,39 +110,58 @@ async fn passwords_pass_20_000_marketing_messages_and_none_of_these_goes_out_at_
     let behaviour = Behaviour::judging(format!("{RATE}/1s").parse().unwrap());
     let provider = Provider::start("127.0.0.1:0".parse().unwrap(), behaviour).unwrap();
     let broker = Broker::connect(&Rabbit::shared().url()).await;
-    let queues = [
-        "recipe-sms.passwords",
-        "recipe-sms.marketing",
-        "recipe-sms.answers",
-    ];
-    for queue in queues {
+    for queue in QUEUES {
         broker.declare(queue, "quorum").await;
     }
     let (noon, night) = (zone(12), zone(1));
     let all = (0..MARKETING).map(|number| marketing(number, &noon, &night));
-    broker.publish(queues[1], all).await;
+    broker.publish(QUEUES[1], all).await;
     let text = recipe("recipe-sms", &provider, RedisServer::shared());
     let replicas: Vec<_> = (0..3).map(|_| Daemon::start_with(&text, |_| {})).collect();
     let flows = || provider.live().unique > RATE as u64;
     eventually(LONG, "marketing flows", flows).await;
 
+    let confirmed = publish_passwords_while_marketing_flows(&broker, &provider).await;
+    let passwords = confirmed.len();
+    assert!(passwords >= ENOUGH, "{passwords} passwords");
+    let came = || overtaken(&confirmed, &provider.keyed());
+    eventually(LONG, "all passwords are sent", || came().len() >= passwords).await;
+    let overtaken = came();
+    let calls = provider.keyed();
+    for replica in replicas {
+        replica.stop(DECLARED).await;
+    }
+    assert_hardly_any_marketing_is_in_between(overtaken);
+    let of = |kind: char| calls.iter().filter(|(_, id)| id.starts_with(kind)).count();
+    assert_eq!(of('n'), 0, "at night nothing is sent");
+    assert!(
+        of('m') < MARKETING - MARKETING / NIGHT,
+        "marketing had a backlog to the end"
+    );
+    assert_eq!(provider.live().over, 0);
+    assert_passwords_have_results(&broker, passwords).await;
+    for queue in QUEUES {
+        broker.delete(queue).await;
+    }
+}
+
+/// Returns when each was safe at the broker.
+async fn publish_passwords_while_marketing_flows(
+    broker: &Broker,
+    provider: &Provider,
+) -> Vec<Mono> {
     let mut confirmed = Vec::new();
     while confirmed.len() < PASSWORDS && provider.live().unique < MARKETING as u64 / 2 {
         // No two of them at the same point of any cycle.
         sleep(Duration::from_millis(163)).await;
         let number = confirmed.len();
-        broker.publish(queues[0], [password(number)]).await;
+        broker.publish(QUEUES[0], [password(number)]).await;
         confirmed.push(provider.clock().now());
     }
-    let passwords = confirmed.len();
-    assert!(passwords >= ENOUGH, "{passwords} passwords");
-    let came = || overtaken(&confirmed, &provider.keyed());
-    eventually(LONG, "all passwords are sent", || came().len() >= passwords).await;
-    let mut overtaken = came();
-    let calls = provider.keyed();
-    for replica in replicas {
-        replica.stop(DECLARED).await;
-    }
+    confirmed
+}
+
+fn assert_hardly_any_marketing_is_in_between(mut overtaken: Vec<usize>) {
     overtaken.sort_unstable();
     let p99 = overtaken[(overtaken.len() * 99).div_ceil(100) - 1];
     eprintln!(
@@ -148,14 +173,10 @@ async fn passwords_pass_20_000_marketing_messages_and_none_of_these_goes_out_at_
         "{p99} of marketing in between, two seconds are {}",
         2 * RATE
     );
-    let of = |kind: char| calls.iter().filter(|(_, id)| id.starts_with(kind)).count();
-    assert_eq!(of('n'), 0, "at night nothing is sent");
-    assert!(
-        of('m') < MARKETING - MARKETING / NIGHT,
-        "marketing had a backlog to the end"
-    );
-    assert_eq!(provider.live().over, 0);
-    let results = broker.drain(queues[2]).await;
+}
+
+async fn assert_passwords_have_results(broker: &Broker, passwords: usize) {
+    let results = broker.drain(QUEUES[2]).await;
     let said = |id: &str| {
         results
             .iter()
@@ -166,7 +187,4 @@ async fn passwords_pass_20_000_marketing_messages_and_none_of_these_goes_out_at_
         "{} results",
         results.len()
     );
-    for queue in queues {
-        broker.delete(queue).await;
-    }
 }

@@ -2,6 +2,7 @@
 //! microsecond, and the same state, byte for byte, over random sequences. Redis' clock cannot be
 //! set, so time passes by moving the times in the states instead.
 
+mod admitted;
 mod askers;
 mod event;
 mod generations;

@@ -1,5 +1,7 @@
 //! Leases and freezes, on a state that is also damaged and moved in time.
 
+mod event;
+
 use std::collections::HashMap;
 use std::time::Duration;
 
@@ -9,6 +11,7 @@ use sluiced_core::schedule::{self, Ask, ClockView, Schedule, Turn};
 use sluiced_core::time::StoreTime;
 use sluiced_ports::store::{PacedRow, Store as _};
 
+use self::event::{Asked, Event, Seen, event};
 use super::{World, clock_ask, paces, world};
 use crate::support::redis::RedisServer;
 use crate::support::soak::longer;
@@ -30,46 +33,6 @@ const FIELDS: [&str; 12] = [
 ];
 const NUMBERS: usize = FIELDS.len() - 1;
 
-#[derive(Clone, Debug)]
-enum Event {
-    Ask(Asked),
-    /// Asks with the turn of the last answer.
-    Heed {
-        pace: usize,
-        want: u64,
-        costs: [u64; 6],
-    },
-    Freeze(u64),
-    DeleteKey,
-    DeleteField(usize),
-    SpoilField(usize),
-    OtherRun,
-    /// Moves all times in the state: time goes on (below zero) or the clock steps back.
-    Shift(i64),
-}
-
-#[derive(Clone, Debug)]
-struct Asked {
-    pace: usize,
-    want: u64,
-    /// Of the first messages; zero ends them.
-    costs: [u64; 6],
-    /// Relative to the last answer's time, as is the prediction.
-    turn: Option<(i64, u64, u64)>,
-    clock_view: Seen,
-    predicted: i64,
-    /// How many generations ago it was known, or none that ever was.
-    generation: usize,
-    lead: u64,
-}
-
-#[derive(Clone, Copy, Debug)]
-enum Seen {
-    Young,
-    Steady,
-    Stepped,
-}
-
 fn sums(costs: &[u64]) -> Vec<u64> {
     let costs = costs.iter().take_while(|cost| **cost > 0);
     let sums = costs.scan(0, |sum, cost| {
@@ -77,60 +40,6 @@ fn sums(costs: &[u64]) -> Vec<u64> {
         Some(*sum)
     });
     sums.collect()
-}
-
-fn event() -> impl Strategy<Value = Event> {
-    let near = prop_oneof![
-        Just(0_i64),
-        -200_000..200_000_i64,
-        -10_000_000_000..10_000_000_000_i64
-    ];
-    let want = prop_oneof![0..3_u64, 0..300_u64, Just(1 << 52)];
-    let turn = (
-        near.clone(),
-        0..500_u64,
-        prop_oneof![Just(0_u64), 0..300_000_u64],
-    );
-    let seen = prop_oneof![
-        1 => Just(Seen::Young),
-        20 => Just(Seen::Steady),
-        1 => Just(Seen::Stepped),
-    ];
-    let costs = prop_oneof![Just([0; 6]), prop::array::uniform6(0..12_u64)];
-    let ask = (
-        0..4_usize,
-        (want.clone(), costs.clone()),
-        prop::option::of(turn),
-        seen,
-        prop_oneof![8 => Just(0_i64), 1 => near],
-        prop_oneof![8 => Just(0_usize), 1 => 1..4_usize],
-        0..200_000_u64,
-    )
-        .prop_map(
-            |(pace, (want, costs), turn, clock_view, predicted, generation, lead)| {
-                Event::Ask(Asked {
-                    pace,
-                    want,
-                    costs,
-                    turn,
-                    clock_view,
-                    predicted,
-                    generation,
-                    lead,
-                })
-            },
-        );
-    prop_oneof![
-        12 => ask,
-        12 => (0..2_usize, want, costs).prop_map(|(pace, want, costs)| Event::Heed { pace, want, costs }),
-        2 => prop_oneof![0..3_000_000_u64, Just(u64::MAX)].prop_map(Event::Freeze),
-        1 => Just(Event::DeleteKey),
-        1 => (0..FIELDS.len()).prop_map(Event::DeleteField),
-        1 => (0..FIELDS.len()).prop_map(Event::SpoilField),
-        1 => Just(Event::OtherRun),
-        8 => prop_oneof![-200_000..0_i64, -3_000_000..3_000_000_i64, -10_000_000_000..10_000_000_000_i64]
-            .prop_map(Event::Shift),
-    ]
 }
 
 /// The state as Redis has it. A part of a state belongs to no schedule.

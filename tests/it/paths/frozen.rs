@@ -1,7 +1,7 @@
 //! "Not now" of the downstream: every replica pauses, no attempt is spent, and there is no
 //! burst afterwards.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use sluiced_core::rate::Rate;
@@ -16,6 +16,7 @@ use crate::support::wait::{eventually, eventually_async};
 
 /// A call that another replica started before it got notice of the freeze.
 const UNDER_WAY: Duration = Duration::from_millis(500);
+const REPLICAS: [&str; 2] = ["one", "two"];
 
 /// Calls that came too early for `rate`.
 fn over(calls: &[Call], rate: &str) -> u64 {
@@ -39,26 +40,13 @@ async fn two_replicas(
     // A quorum queue would count a cancelled consumer until all that it had is settled.
     let broker = queue(name, "classic").await;
     broker.publish(name, numbered(1, 300)).await;
-    let begun = Arc::new(Mutex::new(None::<Instant>));
-    let downstream = Recorder::start(move |call| {
-        let mut begun = begun.lock().unwrap();
-        if call.place >= 60 {
-            let since = call.at - *begun.get_or_insert(call.at);
-            if since < freeze {
-                return reply(freeze - since);
-            }
-        }
-        Reply::status(202)
-    })
-    .await;
-    let daemons: Vec<_> = ["one", "two"]
-        .map(|replica| {
-            let mut route = Route::new(name, downstream.address);
-            route.caller = format!("{replica} {{{{ attempt }}}}");
-            route.keys = format!("prefetch = 40\n{denied}\nmax_hold = \"1s\"\n");
-            Daemon::start(&config(name, vec![route]))
-        })
-        .into();
+    let downstream = freezes(reply, freeze).await;
+    let daemons = REPLICAS.map(|replica| {
+        let mut route = Route::new(name, downstream.address);
+        route.caller = format!("{replica} {{{{ attempt }}}}");
+        route.keys = format!("prefetch = 40\n{denied}\nmax_hold = \"1s\"\n");
+        Daemon::start(&config(name, vec![route]))
+    });
     eventually(LONG, "the denial", || downstream.count() > 60).await;
     let closed = downstream.calls()[60].at;
     eventually_async(LONG, "both taps are closed", || async {
@@ -72,7 +60,39 @@ async fn two_replicas(
     let (ready, _) = broker.counts(name).await.unwrap();
     let all = || downstream.count_of(|call| call.place < 60 || call.at >= closed + freeze) >= 300;
     eventually(LONG, "all came", all).await;
-    let calls = downstream.calls();
+    assert!(ready > 0, "nothing was taken out meanwhile");
+    assert_no_replica_calls_in_the_freeze(&downstream.calls(), closed, freeze);
+    let mut warnings = String::new();
+    for daemon in daemons {
+        let log = daemon.stop(&[NEW_SCHEDULE, THROTTLED]).await;
+        assert!(log.contains("tap closed: the limit is frozen"), "{log}");
+        warnings.extend(log.lines().filter(|line| line.contains("\"WARN\"")));
+    }
+    // The replica whose calls were refused logs it once, with the answer.
+    let told = warnings.matches(THROTTLED).count();
+    assert!((1..=2).contains(&told), "{warnings}");
+    assert!(warnings.contains("429 Too Many Requests"), "{warnings}");
+    assert_eq!(broker.counts(name).await, Some((0, 0)));
+}
+
+/// Refuses calls for so long, from its call number 60 on.
+async fn freezes(reply: fn(Duration) -> Reply, freeze: Duration) -> Recorder {
+    let begun = Mutex::new(None::<Instant>);
+    Recorder::start(move |call| {
+        let mut begun = begun.lock().unwrap();
+        if call.place >= 60 {
+            let since = call.at - *begun.get_or_insert(call.at);
+            if since < freeze {
+                return reply(freeze - since);
+            }
+        }
+        Reply::status(202)
+    })
+    .await
+}
+
+/// Both took part, no attempt is spent, and there is no burst afterwards.
+fn assert_no_replica_calls_in_the_freeze(calls: &[Call], closed: Instant, freeze: Duration) {
     let during = calls
         .iter()
         .filter(|call| call.at > closed + UNDER_WAY && call.at < closed + freeze - seconds(1) / 10);
@@ -80,8 +100,7 @@ async fn two_replicas(
         .map(|call| (call.at - closed, &call.caller))
         .collect();
     assert!(during.is_empty(), "in the freeze: {during:?}");
-    assert!(ready > 0, "nothing was taken out meanwhile");
-    for replica in ["one 1", "two 1"] {
+    for replica in REPLICAS.map(|replica| format!("{replica} 1")) {
         assert!(
             calls.iter().any(|call| call.caller == replica),
             "{replica} took part"
@@ -94,18 +113,7 @@ async fn two_replicas(
     let refused = calls.len() - 300;
     // The second one freezes the limit; each replica has calls under way then.
     assert!((2..40).contains(&refused), "{refused} were refused");
-    assert_eq!(over(&calls, "100/1s"), 0, "no burst");
-    let mut warnings = String::new();
-    for daemon in daemons {
-        let log = daemon.stop(&[NEW_SCHEDULE, THROTTLED]).await;
-        assert!(log.contains("tap closed: the limit is frozen"), "{log}");
-        warnings.extend(log.lines().filter(|line| line.contains("\"WARN\"")));
-    }
-    // The replica whose calls were refused logs it once, with the answer.
-    let told = warnings.matches(THROTTLED).count();
-    assert!((1..=2).contains(&told), "{warnings}");
-    assert!(warnings.contains("429 Too Many Requests"), "{warnings}");
-    assert_eq!(broker.counts(name).await, Some((0, 0)));
+    assert_eq!(over(calls, "100/1s"), 0, "no burst");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

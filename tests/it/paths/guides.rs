@@ -1,9 +1,11 @@
 //! The guides of the documentation: their configurations and commands are right.
 //!
 //! Their commands stand behind `$ ` in blocks of the language `console`, their configurations in blocks of
-//! the language `toml`. Those of the first ten minutes run in their order on real servers; each of the
+//! the language `toml`. Those of the first ten minutes (`started`) run in their order on real servers; each of the
 //! others is at least a command that the program knows. Blocks that need Python are checked where it is
 //! installed. Their links: `pure/links`.
+
+mod started;
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -12,15 +14,12 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
-use lapin::BasicProperties;
-use serde_json::{Value, json};
-use sluiced_provider::{Behaviour, Expect, Provider};
+use sluiced_provider::{Behaviour, Provider};
 
 use crate::support::broker::Broker;
 use crate::support::daemon::{Daemon, LONG, NEW_SCHEDULE, file, program};
 use crate::support::rabbit::Rabbit;
 use crate::support::redis::RedisServer;
-use crate::support::wait::{eventually, eventually_async};
 
 const STARTED: &str = include_str!("../../../docs/getting-started.md");
 const MIGRATION: &str = include_str!("../../../docs/migration.md");
@@ -42,28 +41,6 @@ const PAGES: [&str; 14] = [
 ];
 const SLUICED: &str = env!("CARGO_BIN_EXE_sluiced");
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
-
-/// Stands in for the AMQP library of the publisher: prints what would be published.
-const PIKA: &str = r#"
-import json
-class BasicProperties:
-    def __init__(self, **named):
-        self.named = named
-class Channel:
-    def confirm_delivery(self):
-        pass
-    def basic_publish(self, exchange, routing_key, body, properties):
-        print(json.dumps([exchange, routing_key, body, properties.named]))
-class BlockingConnection:
-    def __init__(self, parameters):
-        pass
-    def channel(self):
-        return Channel()
-    def close(self):
-        pass
-def URLParameters(url):
-    return url
-"#;
 
 /// The blocks of a language, in their order.
 fn blocks<'a>(page: &'a str, language: &str) -> Vec<&'a str> {
@@ -257,34 +234,6 @@ async fn the_commands_of_the_readme_run_as_they_stand() {
         .await;
 }
 
-/// The first messages of the guide's publisher, and its last one.
-fn published(folder: &Path) -> Vec<(Vec<u8>, BasicProperties)> {
-    let message = |body: &Value, id: &str| {
-        let properties = BasicProperties::default().with_message_id(id.into());
-        (body.as_str().unwrap().as_bytes().to_vec(), properties)
-    };
-    fs::write(folder.join("pika.py"), PIKA).unwrap();
-    fs::write(folder.join("publish.py"), blocks(STARTED, "python")[0]).unwrap();
-    let Some(output) = python(&["publish.py"], folder) else {
-        eprintln!("no python3 on this machine: the publisher is not run");
-        let order = json!(r#"{"from":"shop-0","text":"Hello"}"#);
-        let unknown = json!(r#"{"text":"Who sent this?"}"#);
-        return vec![message(&order, "order-0"), message(&unknown, "no-sender")];
-    };
-    let said = succeeded("publish.py", &output);
-    let lines: Vec<Value> = said
-        .lines()
-        .map(|line| serde_json::from_str(line).unwrap())
-        .collect();
-    assert_eq!(lines.len(), 10_001);
-    let some = lines.iter().take(5).chain(lines.last());
-    some.map(|line| {
-        assert_eq!((&line[0], &line[1]), (&json!(""), &json!("sms")));
-        message(&line[2], line[3]["message_id"].as_str().unwrap())
-    })
-    .collect()
-}
-
 /// The servers and names of this test, instead of those on the page.
 fn variables(queue: &str, provider: &Provider) -> Vec<(String, String)> {
     let url = format!("http://{}/send", provider.address());
@@ -301,78 +250,4 @@ fn variables(queue: &str, provider: &Provider) -> Vec<(String, String)> {
     named
         .map(|(name, value)| (format!("SLUICED__{name}"), value))
         .collect()
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_first_ten_minutes_run() {
-    let queue = "guide-started";
-    let provider = Provider::start(
-        "127.0.0.1:0".parse().unwrap(),
-        Behaviour::judging("100/1s".parse().unwrap()),
-    )
-    .unwrap();
-    let broker = Broker::connect(&Rabbit::shared().url()).await;
-    let folder = tempfile::tempdir().unwrap();
-    symlink(SLUICED, folder.path().join("sluiced")).unwrap();
-    let ours = variables(queue, &provider);
-    let read = || fs::read_to_string(folder.path().join("sms.toml")).unwrap();
-    let mut daemons = Vec::new();
-    let mut sent = Vec::new();
-    for line in commands(STARTED) {
-        let mut line = line.to_owned();
-        if line.starts_with("sluiced provider") {
-            // The provider of the test is there already.
-            continue;
-        } else if line.ends_with("sluiced run --config sms.toml") {
-            let daemon = Daemon::start_with(&read(), |command| {
-                command.envs(ours.clone());
-            });
-            daemons.push(daemon);
-            continue;
-        } else if line == "python3 publish.py" {
-            sent = published(folder.path());
-            eventually_async(LONG, "a queue", || async {
-                broker.counts(queue).await.is_some()
-            })
-            .await;
-            broker.publish(queue, sent.clone()).await;
-            continue;
-        } else if line == "sluiced status" {
-            let admin = daemons[0].admin().await;
-            line += &format!(" --url http://{admin}");
-        } else if line.starts_with("sluiced dead list") {
-            let dead = format!("{queue}.dead");
-            eventually_async(LONG, "a dead letter", || async {
-                broker
-                    .counts(&dead)
-                    .await
-                    .is_some_and(|(ready, _)| ready == 1)
-            })
-            .await;
-        }
-        let mut command = shell(folder.path(), folder.path(), &line);
-        command.envs(ours.clone());
-        succeeds(&line, command).await;
-    }
-    let table = |text: &str| text.parse::<toml::Table>().unwrap();
-    assert_eq!(table(blocks(STARTED, "toml")[0]), table(&read()));
-    let orders = sent.len() as u64 - 1;
-    eventually(LONG, "all delivered", || provider.live().unique >= orders).await;
-    assert_eq!(daemons.len(), 2);
-    let declared = [
-        NEW_SCHEDULE,
-        "nothing is kept on disk",
-        "differs from the current policy",
-        "dead letter",
-    ];
-    for daemon in daemons {
-        daemon.stop(&declared).await;
-    }
-    let ids = (0..orders).map(|n| format!("order-{n}")).collect();
-    let report = provider.report(&Expect::Ids(ids));
-    assert_eq!(
-        (report.lost, report.unexpected, report.over),
-        (Some(0), 0, 0),
-        "{report:?}"
-    );
 }

@@ -3,6 +3,7 @@
 use sluiced_provider::{Behaviour, Provider};
 
 use super::{config, queue, seconds};
+use crate::support::broker::Broker;
 use crate::support::daemon::{Daemon, LONG, NEW_SCHEDULE, Route, program};
 use crate::support::wait::{eventually, eventually_async};
 
@@ -49,19 +50,8 @@ async fn shows_it(replica: &mut Daemon) {
     .await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_paused_route_waits_on_every_replica_while_another_goes_on() {
-    let broker = queue(PAUSED, "quorum").await;
-    broker.declare(OTHER, "quorum").await;
-    let behaviour = Behaviour::judging("50/1s".parse().unwrap());
-    let provider = Provider::start("127.0.0.1:0".parse().unwrap(), behaviour).unwrap();
-    for name in [PAUSED, OTHER] {
-        let messages = (1..=EACH).map(|n| {
-            let body = format!("{{\"id\":\"{name}-{n}\"}}");
-            (body.into_bytes(), lapin::BasicProperties::default())
-        });
-        broker.publish(name, messages).await;
-    }
+/// Each route has [`EACH`] messages, whose ids begin with its name.
+fn config_of_both(provider: &Provider) -> String {
     let routes = [PAUSED, OTHER].map(|name| {
         let mut route = Route::new(name, provider.address());
         route.keys = "prefetch = 10\n".to_owned();
@@ -70,7 +60,27 @@ async fn a_paused_route_waits_on_every_replica_while_another_goes_on() {
     let mut config = config(PAUSED, routes.to_vec());
     config.rate = "50/1s".to_owned();
     let text = config.text();
-    let text = text.replace("x-caller =", "x-key = \"{{ body.id }}\", x-caller =");
+    text.replace("x-caller =", "x-key = \"{{ body.id }}\", x-caller =")
+}
+
+async fn publish_to_both(broker: &Broker) {
+    for name in [PAUSED, OTHER] {
+        let messages = (1..=EACH).map(|n| {
+            let body = format!("{{\"id\":\"{name}-{n}\"}}");
+            (body.into_bytes(), lapin::BasicProperties::default())
+        });
+        broker.publish(name, messages).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_paused_route_waits_on_every_replica_while_another_goes_on() {
+    let broker = queue(PAUSED, "quorum").await;
+    broker.declare(OTHER, "quorum").await;
+    let behaviour = Behaviour::judging("50/1s".parse().unwrap());
+    let provider = Provider::start("127.0.0.1:0".parse().unwrap(), behaviour).unwrap();
+    publish_to_both(&broker).await;
+    let text = config_of_both(&provider);
     let start = || Daemon::start_with(&text, |_| {});
     let mut replicas = vec![start(), start()];
     let came = |name: &str| {
@@ -87,28 +97,12 @@ async fn a_paused_route_waits_on_every_replica_while_another_goes_on() {
     }
     let before = came(PAUSED);
     assert!(before < EACH as usize, "there is a backlog");
-
-    // A replica that starts meanwhile, and one that stops.
-    let mut late = start();
-    late.ready().await;
-    shows_it(&mut late).await;
-    let gone = std::mem::replace(&mut replicas[0], late);
-    let log = gone.stop(&[NEW_SCHEDULE]).await;
-    assert_eq!(log.matches("the route is paused").count(), 1, "{log}");
+    one_that_starts_meanwhile_shows_it_too(&mut replicas, start()).await;
 
     let all = || came(OTHER) == EACH as usize;
     eventually(seconds(120), "the other route goes on", all).await;
     assert_eq!(came(PAUSED), before, "nothing is called");
-    let url = format!("http://{}", replicas[1].admin().await);
-    let status = program(&["status", "--url", &url]).output().unwrap();
-    let status = String::from_utf8(status.stdout).unwrap();
-    let event = format!("fleet route {PAUSED} is paused by ");
-    for word in ["closed: paused by an operator", &event] {
-        assert!(status.contains(word), "no {word} in {status}");
-    }
-    let list = said(&["routes", "list"], &replicas[1]);
-    let row = list.lines().find(|row| row.starts_with(PAUSED)).unwrap();
-    assert!(row.contains("paused by "), "{list}");
+    the_status_and_the_list_show_it(&mut replicas[1]).await;
 
     assert!(said(&["routes", "resume", PAUSED], &replicas[1]).contains("resumed"));
     let all = || came(PAUSED) == EACH as usize;
@@ -124,4 +118,26 @@ async fn a_paused_route_waits_on_every_replica_while_another_goes_on() {
     }
     let live = provider.live();
     assert_eq!((live.over, live.calls), (0, 2 * EACH), "each once");
+}
+
+/// It takes the place of the first replica, which stops.
+async fn one_that_starts_meanwhile_shows_it_too(replicas: &mut [Daemon], mut late: Daemon) {
+    late.ready().await;
+    shows_it(&mut late).await;
+    let gone = std::mem::replace(&mut replicas[0], late);
+    let log = gone.stop(&[NEW_SCHEDULE]).await;
+    assert_eq!(log.matches("the route is paused").count(), 1, "{log}");
+}
+
+async fn the_status_and_the_list_show_it(replica: &mut Daemon) {
+    let url = format!("http://{}", replica.admin().await);
+    let status = program(&["status", "--url", &url]).output().unwrap();
+    let status = String::from_utf8(status.stdout).unwrap();
+    let event = format!("fleet route {PAUSED} is paused by ");
+    for word in ["closed: paused by an operator", &event] {
+        assert!(status.contains(word), "no {word} in {status}");
+    }
+    let list = said(&["routes", "list"], replica);
+    let row = list.lines().find(|row| row.starts_with(PAUSED)).unwrap();
+    assert!(row.contains("paused by "), "{list}");
 }

@@ -1,5 +1,6 @@
 //! Calls with a token of OAuth 2.0, from its first one to one that is refused, and with claims that are signed.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use base64::Engine as _;
@@ -131,7 +132,7 @@ async fn without_a_token_nothing_is_called_and_the_reason_is_named() {
 const KEY: &str = include_str!("../../../crates/http/src/credentials/tokens/oauth/key/rfc7515.pem");
 
 /// A route to it with claims that are signed; `more`: further keys of `auth`.
-fn signing(name: &str, downstream: &Recorder, key: &std::path::Path, more: &str) -> Route {
+fn signing(name: &str, downstream: &Recorder, key: &Path, more: &str) -> Route {
     let mut route = Route::new(name, downstream.address);
     route.downstream = format!(
         "auth = {{ kind = \"jwt\", key_file = \"{}\", key_id = \"K1\", {more} }}\n",
@@ -161,13 +162,8 @@ async fn claims_that_are_signed_are_the_token_of_many_calls() {
     let key = file(place.path(), "key.pem", KEY);
     let downstream = Recorder::start(|call| {
         let token = call.authorization.strip_prefix("Bearer ");
-        Reply::status(
-            if token.is_some_and(|token| token.split('.').count() == 3) {
-                202
-            } else {
-                401
-            },
-        )
+        let is_signed = token.is_some_and(|token| token.split('.').count() == 3);
+        Reply::status(if is_signed { 202 } else { 401 })
     })
     .await;
     let broker = queue(name, "quorum").await;
@@ -188,31 +184,10 @@ async fn claims_that_are_signed_are_the_token_of_many_calls() {
         .collect();
     assert_eq!(tokens.len(), 1, "{tokens:?}");
     let token = tokens.first().unwrap().strip_prefix("Bearer ").unwrap();
-    assert!(is_token_of(token, KEY), "{token}");
-    let [header, claims] = parts(token);
-    assert_eq!(
-        (&header["alg"], &header["kid"]),
-        (&"RS256".into(), &"K1".into())
-    );
-    assert_eq!(claims["iss"], "1234");
-    let [issued, ends] = ["iat", "exp"].map(|name| claims[name].as_u64().unwrap());
-    let now = std::time::SystemTime::UNIX_EPOCH
-        .elapsed()
-        .unwrap()
-        .as_secs();
-    assert!(issued <= now && now - issued < 300, "{issued} {now}");
-    assert_eq!(ends - issued, 540);
+    assert_is_signed_for_nine_minutes(token);
 
     // Another key is used long before that token ends.
-    let other = place.path().join("other.pem");
-    let made = std::process::Command::new("openssl")
-        .args(["genrsa", "-out"])
-        .arg(&other)
-        .arg("2048")
-        .output()
-        .unwrap();
-    assert!(made.status.success(), "{made:?}");
-    let other = std::fs::read_to_string(other).unwrap();
+    let other = another_key(place.path());
     std::fs::write(&key, &other).unwrap();
     daemon.says("the secret of the tokens has changed").await;
     broker.publish(name, numbered(41, 60)).await;
@@ -228,6 +203,35 @@ async fn claims_that_are_signed_are_the_token_of_many_calls() {
     );
     let log = daemon.stop(&[NEW_SCHEDULE]).await;
     assert!(!log.contains(token) && !log.contains("PRIVATE"), "{log}");
+}
+
+fn assert_is_signed_for_nine_minutes(token: &str) {
+    assert!(is_token_of(token, KEY), "{token}");
+    let [header, claims] = parts(token);
+    assert_eq!(
+        (&header["alg"], &header["kid"]),
+        (&"RS256".into(), &"K1".into())
+    );
+    assert_eq!(claims["iss"], "1234");
+    let [issued, ends] = ["iat", "exp"].map(|name| claims[name].as_u64().unwrap());
+    let now = std::time::SystemTime::UNIX_EPOCH
+        .elapsed()
+        .unwrap()
+        .as_secs();
+    assert!(issued <= now && now - issued < 300, "{issued} {now}");
+    assert_eq!(ends - issued, 540);
+}
+
+fn another_key(dir: &Path) -> String {
+    let path = dir.join("other.pem");
+    let made = std::process::Command::new("openssl")
+        .args(["genrsa", "-out"])
+        .arg(&path)
+        .arg("2048")
+        .output()
+        .unwrap();
+    assert!(made.status.success(), "{made:?}");
+    std::fs::read_to_string(path).unwrap()
 }
 
 /// Claims that are signed are exchanged for a token, as Google wants it. A file without a key is refused by `check`.

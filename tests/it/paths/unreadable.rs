@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use lapin::BasicProperties;
 use sluiced_ports::message::header as known;
 
 use super::{config, header, holds, numbered, queue};
@@ -15,6 +16,10 @@ use crate::support::raw_amqp::{RawMessage, RawPublisher, long, short};
 use crate::support::recorder::Recorder;
 use crate::support::wait::eventually;
 
+const NAME: &str = "unreadable";
+const OTHER: &str = "unreadable-other";
+const FANOUT: &str = "unreadable-fanout";
+const DEAD: &str = "unreadable.dead";
 const RAW: &[u8] = b"\xff\xfe\x00raw";
 
 /// Properties with that table of headers alone.
@@ -32,7 +37,7 @@ fn nested(count: usize) -> Vec<u8> {
 }
 
 /// Properties that end a client's connection, or its process.
-fn hostile() -> Vec<Vec<u8>> {
+fn hostile_properties() -> Vec<Vec<u8>> {
     let text = |flags: [u8; 2]| [&flags[..], &short(RAW)].concat();
     vec![
         text([0x80, 0]),
@@ -94,33 +99,75 @@ fn every_type() -> Vec<u8> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_cannot_be_read_is_buried_and_stops_nothing() {
-    let name = "unreadable";
-    let broker = queue(name, "quorum").await;
-    broker.declare("unreadable-other", "classic").await;
-    broker.fanout("unreadable-fanout", name).await;
+    let broker = queue(NAME, "quorum").await;
+    broker.declare(OTHER, "classic").await;
+    broker.fanout(FANOUT, NAME).await;
+    let published = publish_good_and_hostile_messages();
+    broker.publish(OTHER, numbered(1, 100)).await;
+
+    let downstream = Recorder::accepting().await;
+    let other = Recorder::accepting().await;
+    let routes = [
+        (Route::new(NAME, downstream.address), "quorum"),
+        (Route::new(OTHER, other.address), "classic"),
+    ];
+    let routes = routes.map(|(mut route, queue_type)| {
+        route.keys = format!("queue_type = \"{queue_type}\"\n");
+        route
+    });
+    let mut config = config(NAME, routes.into());
+    config.rate = "2000/1s".to_owned();
+    let daemon = Daemon::start(&config);
+    let all = || downstream.count() >= published.good as usize && other.count() >= 100;
+    eventually(LONG, "the good ones are delivered", all).await;
+    let letters = u32::try_from(published.hostile.len()).unwrap() + 1;
+    holds(&broker, DEAD, letters).await;
+    let called: Vec<u64> = downstream.calls().iter().map(|call| call.number).collect();
+    let once: BTreeSet<u64> = called.iter().copied().collect();
+    assert_eq!(once, (1..=published.good).collect());
+    assert_eq!(called.len(), once.len(), "each once");
+    for (body, properties) in broker.drain(DEAD).await {
+        assert_keeps_its_raw_bytes(number(&body), &properties, &published);
+    }
+    // To consume, to publish, and to count.
+    assert_eq!(daemon.said("connected to RabbitMQ"), 3, "{}", daemon.log());
+    daemon.stop(&[NEW_SCHEDULE, "unreadable"]).await;
+    holds(&broker, NAME, 0).await;
+}
+
+/// What was published: good messages have the numbers from 1 on, and the others those above 1000.
+struct Published {
+    good: u64,
+    /// The properties of those that cannot be read, by their numbers.
+    hostile: BTreeMap<u64, Vec<u8>>,
+    /// One whose properties are too long to be kept whole.
+    deep: (u64, Vec<u8>),
+}
+
+/// Every third or so is hostile; some have a routing key that cannot be read.
+fn publish_good_and_hostile_messages() -> Published {
     let mut raw = RawPublisher::connect(&Rabbit::shared().url());
     let message = |properties: Vec<u8>, n: u64| RawMessage {
-        routing_key: name.into(),
+        routing_key: NAME.into(),
         properties,
         body: format!("{{\"n\":{n}}}").into_bytes(),
         ..RawMessage::default()
     };
-    // Good ones have numbers below 1000; every third or so is hostile.
     let (mut good, mut bad) = (0, 1000);
-    let mut expected = BTreeMap::new();
+    let mut hostile = BTreeMap::new();
     for round in 0..20 {
-        for properties in hostile() {
+        for properties in hostile_properties() {
             good += 2;
             raw.publish(&message(vec![0, 0], good - 1));
             bad += 1;
-            expected.insert(bad, properties.clone());
+            hostile.insert(bad, properties.clone());
             raw.publish(&message(properties, bad));
             raw.publish(&message(every_type(), good));
         }
         bad += 1;
-        expected.insert(bad, vec![0, 0]);
+        hostile.insert(bad, vec![0, 0]);
         raw.publish(&RawMessage {
-            exchange: "unreadable-fanout".to_owned(),
+            exchange: FANOUT.to_owned(),
             routing_key: [&[round][..], RAW].concat(),
             ..message(vec![0, 0], bad)
         });
@@ -129,65 +176,36 @@ async fn what_cannot_be_read_is_buried_and_stops_nothing() {
     bad += 1;
     raw.publish(&message(deep.clone(), bad));
     raw.confirmed();
-    broker.publish("unreadable-other", numbered(1, 100)).await;
+    Published {
+        good,
+        hostile,
+        deep: (bad, deep),
+    }
+}
 
-    let downstream = Recorder::accepting().await;
-    let other = Recorder::accepting().await;
-    let mut config = config(
-        name,
-        vec![
-            Route::new(name, downstream.address),
-            Route::new("unreadable-other", other.address),
-        ],
+fn assert_keeps_its_raw_bytes(n: u64, properties: &BasicProperties, published: &Published) {
+    assert_eq!(
+        header(properties, known::REASON).as_deref(),
+        Some("unreadable")
     );
-    config.rate = "2000/1s".to_owned();
-    for route in &mut config.routes {
-        route.keys = format!(
-            "queue_type = \"{}\"\n",
-            if route.queue == name {
-                "quorum"
-            } else {
-                "classic"
-            }
+    let kept = header(properties, known::RAW_PROPERTIES).expect("the raw bytes");
+    let kept = STANDARD.decode(kept).unwrap();
+    let (number_of_deep, deep) = &published.deep;
+    if n == *number_of_deep {
+        assert!(header(properties, known::RAW_CUT).is_some());
+        assert!(
+            deep.starts_with(&kept) && kept.len() > 90_000,
+            "{}",
+            kept.len()
         );
+        return;
     }
-    let daemon = Daemon::start(&config);
-    let all = || downstream.count() >= good as usize && other.count() >= 100;
-    eventually(LONG, "the good ones are delivered", all).await;
-    let dead = "unreadable.dead";
-    holds(&broker, dead, u32::try_from(expected.len()).unwrap() + 1).await;
-    let called: Vec<u64> = downstream.calls().iter().map(|call| call.number).collect();
-    let once: BTreeSet<u64> = called.iter().copied().collect();
-    assert_eq!(once, (1..=good).collect());
-    assert_eq!(called.len(), once.len(), "each once");
-    for (body, properties) in broker.drain(dead).await {
-        assert_eq!(
-            header(&properties, known::REASON).as_deref(),
-            Some("unreadable")
-        );
-        let kept = header(&properties, known::RAW_PROPERTIES).expect("the raw bytes");
-        let kept = STANDARD.decode(kept).unwrap();
-        let n = number(&body);
-        if n == bad {
-            assert!(header(&properties, known::RAW_CUT).is_some());
-            assert!(
-                deep.starts_with(&kept) && kept.len() > 90_000,
-                "{}",
-                kept.len()
-            );
-            continue;
-        }
-        assert_eq!(kept, expected[&n], "message {n}");
-        if kept == [0, 0] {
-            let delivery = header(&properties, known::RAW_DELIVERY).expect("its delivery");
-            let delivery = STANDARD.decode(delivery).unwrap();
-            assert!(delivery.windows(RAW.len()).any(|bytes| bytes == RAW));
-        }
+    assert_eq!(kept, published.hostile[&n], "message {n}");
+    if kept == [0, 0] {
+        let delivery = header(properties, known::RAW_DELIVERY).expect("its delivery");
+        let delivery = STANDARD.decode(delivery).unwrap();
+        assert!(delivery.windows(RAW.len()).any(|bytes| bytes == RAW));
     }
-    // To consume, to publish, and to count.
-    assert_eq!(daemon.said("connected to RabbitMQ"), 3, "{}", daemon.log());
-    daemon.stop(&[NEW_SCHEDULE, "unreadable"]).await;
-    holds(&broker, name, 0).await;
 }
 
 /// If a publisher sets our own header, it is ignored, and its message is sent like any other.

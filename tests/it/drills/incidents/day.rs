@@ -1,6 +1,6 @@
 //! The fleet of the incidents, and the checks of what its tools say.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
 use lapin::BasicProperties;
@@ -138,9 +138,9 @@ impl Day {
         self.replicas.push(new);
         // What is published from now on is for it too.
         let consumes = || async {
-            let [one, other] = [PASSWORDS, MARKETING].map(|queue| self.broker.counts(queue));
-            let (one, other) = (one.await, other.await);
-            [one, other]
+            let [passwords, marketing] =
+                [PASSWORDS, MARKETING].map(|queue| self.broker.counts(queue));
+            [passwords.await, marketing.await]
                 .iter()
                 .all(|counts| counts.is_some_and(|(_, consumers)| consumers == 3))
         };
@@ -276,6 +276,26 @@ impl Day {
             *all.entry(id.to_string()).or_insert(0) += times;
         }
         all
+    }
+
+    /// The messages that were taken more than once.
+    pub(super) fn taken_twice(&self) -> BTreeSet<String> {
+        let mut taken = self.taken();
+        taken.retain(|_, times| *times > 1);
+        taken.into_keys().collect()
+    }
+
+    /// Calls that came while a limit had no room.
+    pub(super) fn over(&self) -> u64 {
+        let providers = self.providers.iter();
+        providers.map(|provider| provider.live().over).sum()
+    }
+
+    /// Ends all replicas.
+    pub(super) async fn stop(&mut self) {
+        for replica in std::mem::take(&mut self.replicas) {
+            self.logs.push(replica.stop(DECLARED).await);
+        }
     }
 
     pub(super) async fn ready_in(&self, queue: &str) -> u32 {

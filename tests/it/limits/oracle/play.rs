@@ -1,25 +1,19 @@
 //! A sequence of events on both sides, and what the test remembers between them.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
-use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
-use sluiced_core::limits::admission::Decision;
-use sluiced_core::limits::cell::{Cell, Limit};
-use sluiced_core::limits::once::NotCalled;
-use sluiced_core::limits::{Fit, Rule, Ticket, admission, record};
+use sluiced_core::limits::{Rule, Ticket, record};
 use sluiced_core::policy::{PolicyUpdate, PolicyVersion};
 use sluiced_core::time::StoreTime;
-use sluiced_ports::limits::{Candidate, Charge, LimitStore as _, RuleInForce};
+use sluiced_ports::limits::{Charge, RuleInForce};
 use sluiced_ports::policies::PolicyOf;
 use sluiced_ports::store::{Family, PolicyStore as _};
 
-use super::event::{Event, Message};
-use super::kept::text;
+use super::event::Event;
 use super::later::{later, moved};
 use super::returns::CallEvent;
-use super::world::{KEYS, KINDS, Sight, World};
+use super::world::{KEYS, KINDS, World};
 use crate::limits::rules::*;
 use crate::support::redis::RedisServer;
 
@@ -189,207 +183,5 @@ impl Play<'_> {
             let (rule, ..) = self.rule(limit);
             self.adopt(limit, rule);
         }
-    }
-
-    fn admit(&mut self, messages: &[Message], wanted: u64) -> TestCaseResult {
-        let now = self.time();
-        let candidates = messages.iter().map(|m| self.candidate(m, now));
-        let candidates: Vec<Candidate> = candidates.collect();
-        let mut before = BTreeMap::new();
-        for (limit, key, _) in messages.iter().flat_map(|m| &m.charges) {
-            let name = (*limit, *key);
-            let text = self.kept(name);
-            before.insert(name, text);
-            let waiting = format!("{}:waiting", self.name(name));
-            () = self.ask(redis::cmd("DEL").arg(waiting));
-        }
-        let writes_before = self.record().writes;
-        let asked = self.world.store.admit(&candidates, wanted);
-        let answer = self.world.runtime.block_on(asked).unwrap();
-        let now = answer.now;
-
-        let mut limits = BTreeMap::new();
-        for (limit, _) in before.keys() {
-            let access = self.access(*limit, now);
-            limits.insert(*limit, access);
-        }
-        let limits: BTreeMap<usize, Limit<'_>> = limits
-            .iter()
-            .map(|(at, (rule, access))| {
-                (
-                    *at,
-                    Limit {
-                        rule,
-                        access: *access,
-                    },
-                )
-            })
-            .collect();
-        let names: Vec<Name> = before.keys().copied().collect();
-        let mut cells: Vec<Cell> = Vec::new();
-        for (name, text) in &before {
-            let rule = limits[&name.0].rule;
-            let state = text.as_ref().and_then(|text| record::read(text, rule));
-            let cell = Cell::of(rule, state, now);
-            self.world.saw(Sight::Ahead, usize::from(cell.changed));
-            cells.push(cell);
-        }
-        let asking: Vec<admission::Candidate<_, _>> = messages
-            .iter()
-            .zip(&candidates)
-            .map(|(message, candidate)| admission::Candidate {
-                charges: message
-                    .charges
-                    .iter()
-                    .map(|(limit, key, cost)| admission::Charge {
-                        limit: &limits[limit],
-                        key: names.iter().position(|n| *n == (*limit, *key)).unwrap(),
-                        cost: super::super::rules::cost(*cost),
-                    })
-                    .collect(),
-                was_denied: message.was_denied,
-                slots: message.slots,
-                ticket: candidate.ticket,
-                died: candidate.died,
-                others_wait: candidate.others_wait,
-            })
-            .collect();
-        let decisions = admission::decide(&asking, &mut cells, wanted, now);
-        prop_assert_eq!(&answer.decisions, &decisions, "{:?} at {:?}", before, now);
-        let looked_at = |d: &Decision| {
-            is_granted(d) || matches!(d, Decision::Denied { .. } | Decision::NotCalled { .. })
-        };
-        let looked = asking.iter().zip(&decisions).filter(|(_, d)| looked_at(d));
-        let looked: Vec<usize> = looked
-            .flat_map(|(asked, _)| asked.charges.iter().map(|charge| charge.key))
-            .collect();
-        for (i, (name, cell)) in names.iter().zip(&mut cells).enumerate() {
-            // A state with times ahead of now is only written once it is looked at.
-            cell.changed &= looked.contains(&i);
-            self.is_as_decided(*name, limits[&name.0].rule, cell, &before[name], now)?;
-        }
-        let granted = decisions.iter().filter(|d| is_granted(d)).count();
-        prop_assert_eq!(self.record().writes, writes_before + granted as u64);
-        self.remember(messages, &candidates, &decisions, now)
-    }
-
-    /// The state in Redis is what the decision in Rust made of it.
-    pub(super) fn is_as_decided(
-        &mut self,
-        name: Name,
-        rule: &Rule,
-        cell: &Cell,
-        before: &Option<String>,
-        now: StoreTime,
-    ) -> TestCaseResult {
-        let key = self.name(name);
-        let mut both = redis::pipe();
-        both.cmd("GET").arg(&key).cmd("PTTL").arg(key);
-        let (bytes, ttl): (Option<Vec<u8>>, i64) = self.ask_all(&both);
-        let raw = text(bytes);
-        let Some(state) = cell.state.as_ref().filter(|_| cell.changed) else {
-            prop_assert_eq!(&raw, before, "{:?} was not changed", name);
-            return Ok(());
-        };
-        let dies = rule.dies_at(state);
-        let left = dies.as_micros().saturating_sub(now.as_micros());
-        let expected = (left > 0).then(|| record::write(state, now));
-        // It may have expired since.
-        let ended = (raw.is_none() || ttl == -2) && self.time() >= dies;
-        prop_assert!(
-            raw == expected || ended && raw.is_none(),
-            "{:?}: {:?} became {:?}, not {:?} at {:?}",
-            name,
-            before,
-            raw,
-            expected,
-            now
-        );
-        let most = i64::try_from(left.div_ceil(1_000)).unwrap();
-        prop_assert!(
-            ended || left == 0 || (0..=most).contains(&ttl),
-            "{ttl} {most}"
-        );
-        Ok(())
-    }
-
-    fn candidate(&self, message: &Message, now: StoreTime) -> Candidate {
-        let limits = &self.world.limits;
-        let charges = message.charges.iter();
-        let charges = charges.map(|(limit, key, cost)| charge(&limits[*limit], KEYS[*key], *cost));
-        let own = message.again.filter(|_| !self.calls.is_empty());
-        let own = own.map(|own| own.get(&self.calls).1.1.next());
-        self.world.saw(Sight::Again, usize::from(own.is_some()));
-        let died = message.died.map(|ago| moved(now, -(ago as i64)));
-        Candidate {
-            was_denied: message.was_denied,
-            slots: message.slots,
-            others_wait: message.others_wait,
-            ticket: own.unwrap_or_else(ticket),
-            died: died.unwrap_or_default(),
-            ..new(charges.collect())
-        }
-    }
-
-    fn remember(
-        &mut self,
-        messages: &[Message],
-        candidates: &[Candidate],
-        decisions: &[Decision],
-        now: StoreTime,
-    ) -> TestCaseResult {
-        let mut waits = BTreeMap::new();
-        for ((message, candidate), decision) in messages.iter().zip(candidates).zip(decisions) {
-            for (i, (limit, key, cost)) in message.charges.iter().enumerate() {
-                let name = (*limit, *key);
-                let counts_calls = self.world.limits[*limit].counts_calls();
-                let waits = waits.entry(name).or_insert(false);
-                match decision {
-                    Decision::Granted { .. } => {
-                        self.world.saw(Sight::Granted, 1);
-                        *waits |= message.others_wait && counts_calls;
-                        self.grants.push((name, *cost, now));
-                        let call = (candidate.charges[i].clone(), candidate.ticket);
-                        if counts_calls {
-                            self.calls.push((name, call));
-                        }
-                    }
-                    Decision::Denied {
-                        by,
-                        fits: Fit::Full,
-                        ..
-                    } if *by == i => {
-                        self.world.saw(Sight::Full, 1);
-                        *waits = true;
-                    }
-                    Decision::Denied {
-                        fits: Fit::At(at),
-                        until,
-                        ..
-                    } if *at < until.as_micros() => self.world.saw(Sight::Line, 1),
-                    Decision::NotCalled { how, .. } => {
-                        let what = match how {
-                            NotCalled::Done => Sight::Repeat,
-                            NotCalled::Unknown => Sight::Unknown,
-                        };
-                        self.world.saw(what, 1);
-                    }
-                    Decision::Closed { .. } => self.world.saw(Sight::Closed, 1),
-                    _ => (),
-                }
-            }
-        }
-        for (name, waits) in waits {
-            let key = format!("{}:waiting", self.name(name));
-            let mut both = redis::pipe();
-            both.cmd("ZCARD").arg(&key).cmd("PTTL").arg(key);
-            let (count, ttl): (usize, i64) = self.ask_all(&both);
-            // It ends by itself, also between the decision and these questions.
-            let lease = self.rule(name.0).0.lease().filter(|_| waits);
-            let ended = lease.is_some_and(|lease| self.time() >= now + lease);
-            prop_assert!(ended || count == usize::from(waits), "{:?}", name);
-            prop_assert!(ended || !waits || ttl > 0, "{}", ttl);
-        }
-        Ok(())
     }
 }
