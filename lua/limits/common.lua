@@ -32,7 +32,7 @@ local MEMORY_MAX = 2 * 366 * 24 * 3600 * 1000000
 -- The clock may have gone back by so much unnoticed: for a refund that time counts as passed.
 local UNNOTICED = 1000
 -- A policy's version below this is in milliseconds (a first version), otherwise in microseconds
--- (`core::policy::PolicyVersion::since`).
+-- (`core::version::PolicyVersion::since`).
 local FIRST_END = 100000000000000
 -- Longer than anything that counts.
 local GENERATION_KEPT = 1100 * 24 * 3600 * 1000

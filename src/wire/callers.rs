@@ -12,7 +12,7 @@ use sluiced_callers::{
     AskedLimit, Callers, CallersOptions, CountVerdict, Identity, Inherited, KeyedLimits, Listener,
     NamesKey,
 };
-use sluiced_core::after_call::{CallRules, Shows};
+use sluiced_core::after_call::{AnswerScope, CallRules};
 use sluiced_core::backoff::Backoff;
 use sluiced_pipeline::meters::RouteMeters;
 use sluiced_pipeline::{
@@ -258,7 +258,7 @@ fn rules(settings: &Settings, name: &str, callers: &types::Callers) -> RouteRule
             retry: RETRY,
             max_refused: HELD,
             max_hold: callers.max_wait.get(),
-            shows: Shows::Nothing,
+            shows: AnswerScope::Nothing,
         },
         answers: AnswerRules {
             wait: Duration::from_secs(1),

@@ -5,7 +5,7 @@ use super::stores::rows;
 use sluiced_core::limits::Rule;
 use sluiced_core::rate::Rate;
 use sluiced_core::schedule::Pace;
-use sluiced_pipeline::{Adapts, Change, FileLimit, InForce, LimitFacts};
+use sluiced_pipeline::{Change, FileLimit, InForce, LimitFacts, RateBounds};
 use sluiced_settings::types::{Limit, Paced};
 
 /// A paced limit of a file. The pipeline uses the paces of its rows.
@@ -67,8 +67,8 @@ fn facts(limit: Limit) -> LimitFacts {
     }
 }
 
-fn adapts(paced: &Paced) -> Option<Adapts> {
-    paced.adaptive.then(|| Adapts {
+fn adapts(paced: &Paced) -> Option<RateBounds> {
+    paced.adaptive.then(|| RateBounds {
         most: paced.rate.0.units().get(),
         least: paced.floor(),
         units: paced.rate_in_force().units().get(),

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::WireError;
-use sluiced_core::after_call::{CallRules, Shows};
+use sluiced_core::after_call::{AnswerScope, CallRules};
 use sluiced_pipeline::meters::RouteMeters;
 use sluiced_pipeline::{
     AnswerRules, Journal, OnDenied, Priority, ResultRules, Results, RouteRules, Tenants,
@@ -68,8 +68,8 @@ fn call_rules(route: &Route) -> CallRules {
         max_refused: route.max_throttled.get(),
         max_hold: route.max_hold.get(),
         shows: match route.hosts_differ() {
-            true => Shows::Host,
-            false => Shows::Account,
+            true => AnswerScope::Host,
+            false => AnswerScope::Account,
         },
     }
 }

@@ -16,7 +16,7 @@ use super::WireError;
 use super::downstreams::{BuiltDownstream, DownstreamUses, downstream, without_secrets};
 use super::pacers::route_figures;
 use super::planned::PlannedRoute;
-use sluiced_core::after_call::{AfterCall, CallEnd, OnceRule, Throttles, Tries, decide};
+use sluiced_core::after_call::{AfterCall, CallEnd, OnceRule, ThrottleSubject, Tries, decide};
 use sluiced_core::gate::Gate;
 use sluiced_core::judge::{Outcome, Silence};
 use sluiced_core::limits::Rule;
@@ -202,7 +202,7 @@ impl Trial {
         // A limit that does not count the message is not believed to have refused it.
         let throttles = self
             .throttles(message, facts, &judgement)
-            .filter(|name| self.named(&label, name) != Throttles::Unsaid);
+            .filter(|name| self.named(&label, name) != ThrottleSubject::Unsaid);
         let before = Tries {
             attempts: attempt.saturating_sub(1),
             ..Tries::default()
@@ -240,7 +240,7 @@ impl Trial {
             now,
             began: now.local,
             outcome: judgement.outcome,
-            throttles: throttles.map_or(Throttles::Unsaid, |name| self.named(label, name)),
+            throttles: throttles.map_or(ThrottleSubject::Unsaid, |name| self.named(label, name)),
             reply: judgement.reply.map(Status::as_answer),
             maybe_delivered: judgement.maybe_delivered,
             has_rest: judgement.rest.is_some(),
@@ -273,18 +273,18 @@ impl Trial {
     }
 
     /// The limit of this name, as the one that refused a call of the message.
-    fn named(&self, label: &LimitInputs, name: &str) -> Throttles {
+    fn named(&self, label: &LimitInputs, name: &str) -> ThrottleSubject {
         let mut limits = self.route.limits.iter().zip(&label.charges);
         let Some((limit, charge)) = limits.find(|(limit, _)| limit.name == name) else {
-            return Throttles::Unsaid;
+            return ThrottleSubject::Unsaid;
         };
         match charge {
-            Some(_) if limit.rule.is_none() => Throttles::All,
-            Some(charge) => Throttles::Key {
+            Some(_) if limit.rule.is_none() => ThrottleSubject::All,
+            Some(charge) => ThrottleSubject::Key {
                 key: key_id(name, message_key(None, charge.key.0.as_deref())),
                 is_for_all: charge.key.0.is_none(),
             },
-            None => Throttles::Unsaid,
+            None => ThrottleSubject::Unsaid,
         }
     }
 

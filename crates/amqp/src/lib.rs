@@ -27,8 +27,8 @@ const HEALTHY: Duration = Duration::from_secs(10);
 /// How often a fault that lasts is logged.
 const LOG_EVERY: Duration = Duration::from_secs(60);
 
-/// What a queue reports for metrics: the crate knows no metrics library. Every method does nothing unless it is
-/// implemented.
+/// What a queue reports for metrics. This crate reports what happened and counts nothing; `wire` counts. Every method
+/// does nothing unless it is implemented.
 pub trait QueueEvents: Send + Sync + fmt::Debug {
     /// `count` deliveries of a route left with that verdict, safely: the acknowledgement is
     /// written and, for a republished one, its confirm came before.

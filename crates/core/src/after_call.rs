@@ -26,7 +26,9 @@ mod tries;
 
 use std::time::Duration;
 
-pub use self::call_end::{AnswerStatus, CallEnd, CallRules, OnceRule, Shows, Throttles};
+pub use self::call_end::{
+    AnswerScope, AnswerStatus, CallEnd, CallRules, OnceRule, ThrottleSubject,
+};
 pub use self::follows::{AfterCall, Cause, ClaimsEnd, KeyChanges, NextStep, NextWait};
 pub use self::tries::Tries;
 
@@ -75,7 +77,7 @@ pub fn decide(
         _ => None,
     };
     let closes = match (call.outcome, call.throttles) {
-        (Outcome::Throttled { wait }, Throttles::Key { .. }) => Some(wait),
+        (Outcome::Throttled { wait }, ThrottleSubject::Key { .. }) => Some(wait),
         _ => None,
     };
     let consequence = call.ends(meant).map_or(meant, Consequence::Dead);
@@ -103,7 +105,7 @@ impl CallEnd<'_> {
     fn meant(&self, away: Option<Away>, refusals: &mut Refusals) -> (Consequence, KeyChanges) {
         let nothing = KeyChanges::Pass(Vec::new());
         match self.outcome {
-            Outcome::Accepted if self.rules.shows == Shows::Nothing => {
+            Outcome::Accepted if self.rules.shows == AnswerScope::Nothing => {
                 let pass = refusals.note_unseen(self.keys, self.began);
                 (Consequence::Done, KeyChanges::Pass(pass))
             }
@@ -159,15 +161,15 @@ impl CallEnd<'_> {
     fn throttled(&self, wait: Duration, refusals: &mut Refusals) -> (Consequence, KeyChanges) {
         let mut refused = Vec::new();
         let consequence = match self.throttles {
-            Throttles::Unsaid => {
+            ThrottleSubject::Unsaid => {
                 let scope = match self.rules.shows {
-                    Shows::Host => Scope::Keys,
-                    Shows::Account | Shows::Nothing => Scope::Any,
+                    AnswerScope::Host => Scope::Keys,
+                    AnswerScope::Account | AnswerScope::Nothing => Scope::Any,
                 };
                 return self.refused(wait, scope, refusals);
             }
-            Throttles::All => Consequence::Freeze(wait),
-            Throttles::Key { key, is_for_all } => {
+            ThrottleSubject::All => Consequence::Freeze(wait),
+            ThrottleSubject::Key { key, is_for_all } => {
                 if !is_for_all {
                     refusals.note_named(key, self.now.local);
                     refused.push((key, wait));
@@ -314,7 +316,7 @@ impl CallEnd<'_> {
                 (
                     Consequence::Aside(_),
                     Outcome::Throttled { .. },
-                    Throttles::Unsaid
+                    ThrottleSubject::Unsaid
                 )
             ),
             renewed: consequence == Consequence::WithNewCredentials,

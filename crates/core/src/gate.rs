@@ -5,8 +5,8 @@
 //! itself and go through a wait queue. So this is decided once for the route. The messages that the replica holds stay
 //! in memory, the route stops consuming (its *tap* closes), and the other routes of the limit go on.
 //!
-//! [`Gate`] collects the reasons. [`Sends`] is what follows for messages: `pipeline::pacer` looks at it before it takes
-//! a message from its scheduler. [`Gate::decide_tap`] decides from that, and from the availability of the paced limit,
+//! [`Gate`] collects the reasons. [`SendRule`] is what follows for messages: `pipeline::pacer` holds those of a shut route in
+//! its scheduler, and looks again before each call. [`Gate::decide_tap`] decides from that, and from the availability of the paced limit,
 //! whether the route consumes. At an opening not all messages wake at once: the tap opens a moment before, and the
 //! schedule of the limit paces them.
 
@@ -20,7 +20,7 @@ use super::hours::{OpeningHours, Stretch};
 use super::scheduler::ASKED_AGAIN;
 use super::time::{Mono, StoreTime};
 
-pub use sends::{GateChange, Sends, Shut};
+pub use sends::{GateChange, SendRule, ShutReason};
 pub use tap::{Tap, TapDecision, TapRule, WhenDenied};
 
 /// The local clock may drift from the store's: a change of the hours is computed again after this.
@@ -75,7 +75,7 @@ pub struct Gate {
     spent_until: Option<Mono>,
     /// Until when that limit grants no more, according to its answer.
     no_grants_until: Option<Mono>,
-    sends: Sends,
+    sends: SendRule,
     /// When to review it; `None`: at once.
     next_review: Option<Mono>,
     tap: Tap,
@@ -97,8 +97,8 @@ impl Gate {
     #[must_use]
     pub fn new(hours: Option<OpeningHours>, breaker: Option<BreakerRule>) -> Self {
         let sends = match hours {
-            None => Sends::All(None),
-            Some(_) => Sends::Nothing(Mono::NEVER, Shut::Hours),
+            None => SendRule::All(None),
+            Some(_) => SendRule::Nothing(Mono::NEVER, ShutReason::Hours),
         };
         Self {
             hours,
@@ -116,7 +116,7 @@ impl Gate {
 
     /// As of the last review.
     #[must_use]
-    pub const fn sends(&self) -> Sends {
+    pub const fn sends(&self) -> SendRule {
         self.sends
     }
 
@@ -354,7 +354,7 @@ impl Gate {
         stretch.filter(|_| turned)
     }
 
-    fn decide(&self, stretch: Option<Stretch>, changes: Changes) -> Sends {
+    fn decide(&self, stretch: Option<Stretch>, changes: Changes) -> SendRule {
         let shut = stretch.is_some_and(|stretch| !stretch.open);
         let hours = changes.hours.filter(|_| shut);
         let closed = hours
@@ -362,21 +362,23 @@ impl Gate {
             .max(changes.paused)
             .max(changes.away);
         let why = if changes.away.is_some() {
-            Shut::Away
+            ShutReason::Away
         } else if changes.paused.is_some() {
-            Shut::Paused
+            ShutReason::Paused
         } else if closed == hours {
-            Shut::Hours
+            ShutReason::Hours
         } else {
-            Shut::Limit
+            ShutReason::Limit
         };
         match (closed, self.spent_until) {
-            (Some(closed), spent) => Sends::Nothing(spent.map_or(closed, |at| at.max(closed)), why),
-            (None, Some(opening)) => Sends::Granted {
+            (Some(closed), spent) => {
+                SendRule::Nothing(spent.map_or(closed, |at| at.max(closed)), why)
+            }
+            (None, Some(opening)) => SendRule::Granted {
                 opening,
                 end: changes.hours,
             },
-            (None, None) => Sends::All(changes.hours),
+            (None, None) => SendRule::All(changes.hours),
         }
     }
 

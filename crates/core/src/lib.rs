@@ -20,7 +20,8 @@
 //! | what the queue is told | [`acks`], [`ladder`] (in which wait queue a message waits) |
 //! | an enum with a text for each value | [`labelled!`] |
 //!
-//! Begin with [`schedule`]: it decides the slots of a paced limit, and needs nothing else.
+//! Begin with [`schedule`]: it decides the slots of a paced limit, and needs only values: [`rate`], [`time`],
+//! [`headroom`], [`version`].
 //!
 //! **May know**: nothing of ours. No async, no I/O, no clock, no randomness: `now` is an argument, and so is a random
 //! number.

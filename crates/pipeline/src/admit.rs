@@ -18,7 +18,7 @@ use tracing::{debug, info, warn};
 
 use super::ends::journal::Why;
 use super::handle::PacerHandle;
-use super::job::Waiting;
+use super::job::WaitingMessage;
 use super::meters::{AdmissionMeters, KeyedMeters};
 use super::permit::refunder::Refunder;
 use super::permit::tickets::Tickets;
@@ -62,7 +62,7 @@ pub(super) struct Admission {
 
 /// A question with the store's answer.
 pub(super) struct AnsweredQuestion {
-    question: Question<Waiting>,
+    question: Question<WaitingMessage>,
     answer: Result<Decisions, StoreError>,
 }
 
@@ -87,7 +87,7 @@ impl Admission {
     }
 
     /// Sends a question.
-    pub(super) fn ask(&self, mut question: Question<Waiting>) {
+    pub(super) fn ask(&self, mut question: Question<WaitingMessage>) {
         let asked = question.asked.iter_mut();
         let candidates: Vec<Candidate> = asked.map(|asked| self.candidate(asked)).collect();
         let store = Arc::clone(&self.keyed.store);
@@ -97,7 +97,7 @@ impl Admission {
         }));
     }
 
-    fn candidate(&self, asked: &mut AskedMessage<Waiting>) -> Candidate {
+    fn candidate(&self, asked: &mut AskedMessage<WaitingMessage>) -> Candidate {
         let last = asked.item.job.ticket.map(Ticket::next);
         let ticket = last.unwrap_or_else(|| self.keyed.tickets.next());
         asked.item.job.ticket = Some(ticket);
@@ -124,7 +124,7 @@ impl Admission {
     pub(super) fn answered(
         &mut self,
         AnsweredQuestion { question, answer }: AnsweredQuestion,
-        scheduler: &mut Scheduler<Waiting>,
+        scheduler: &mut Scheduler<WaitingMessage>,
         pacer: &PacerHandle,
     ) {
         let now = pacer.clock.now();
@@ -150,7 +150,7 @@ impl Admission {
     /// Counts a decision, and logs it where an operator should know.
     fn note(
         &mut self,
-        item: &Waiting,
+        item: &WaitingMessage,
         decision: &Decision,
         decided: StoreTime,
         pacer: &PacerHandle,
@@ -197,7 +197,7 @@ impl Admission {
     }
 
     /// Counts that limit number `by` of a message denied it, or is known to be full.
-    pub(super) fn count_denial(&self, item: &Waiting, by: usize) {
+    pub(super) fn count_denial(&self, item: &WaitingMessage, by: usize) {
         item.job.route.calls.passed_over();
         item.job.route.meters.denials.increment(1);
         let limit = item.job.charges().get(by).map(|charge| &charge.limit.name);
@@ -209,7 +209,7 @@ impl Admission {
     fn count_unanswered(
         &self,
         error: Option<StoreError>,
-        question: &Question<Waiting>,
+        question: &Question<WaitingMessage>,
         pacer: &PacerHandle,
         now: Mono,
     ) {
@@ -277,7 +277,7 @@ static DENIED: LogLimit = LogLimit::new(Duration::from_secs(10));
 
 /// Removes a message from memory: into the wait ladder, or to the dead-letter queue if the wait is longer
 /// than `max_hold` and its route says so.
-pub(super) fn send_away(waiting: Waiting, departure: &Departure, now: Mono) {
+pub(super) fn send_away(waiting: WaitingMessage, departure: &Departure, now: Mono) {
     let job = waiting.job;
     let (route, decided, wait) = (&job.route, departure.decided, departure.wait);
     let limit = Arc::clone(&job.charges()[departure.by].limit);
@@ -312,7 +312,7 @@ pub(super) fn send_away(waiting: Waiting, departure: &Departure, now: Mono) {
 }
 
 /// The message costs more than its limit can ever let pass: the limit was lowered while the message was in memory.
-pub(super) fn settle_never(waiting: Waiting, by: usize, most: u64, now: StoreTime) {
+pub(super) fn settle_never(waiting: WaitingMessage, by: usize, most: u64, now: StoreTime) {
     let job = waiting.job;
     let detail = too_dear(&job.charges()[by].limit.name, most);
     let verdict = unfit(&job.route, &job.history, DeadReason::Invalid, detail, now);
@@ -320,7 +320,12 @@ pub(super) fn settle_never(waiting: Waiting, by: usize, most: u64, now: StoreTim
 }
 
 /// The message is not called: a message of its key was accepted before, or may have been and must not be sent twice.
-pub(super) fn settle_not_called(waiting: Waiting, by: usize, how: NotCalled, now: StoreTime) {
+pub(super) fn settle_not_called(
+    waiting: WaitingMessage,
+    by: usize,
+    how: NotCalled,
+    now: StoreTime,
+) {
     let job = waiting.job;
     match how {
         NotCalled::Done => {

@@ -8,7 +8,7 @@ use sluiced_core::time::Mono;
 use sluiced_ports::downstream::Undecodable;
 
 use super::handle::{PacerHandle, ToPacer};
-use super::job::{Job, Waiting};
+use super::job::{Job, WaitingMessage};
 use super::permit::Permit;
 use super::verdict::back;
 
@@ -25,7 +25,7 @@ pub(super) async fn again(job: Box<Job>, unspent: Permit, pacer: &PacerHandle, a
 
 /// Makes the request of a message again. The first time this worked; if it fails now, the message goes back to its
 /// queue.
-pub(super) async fn prepared(job: Box<Job>, pacer: &PacerHandle) -> Option<Waiting> {
+pub(super) async fn prepared(job: Box<Job>, pacer: &PacerHandle) -> Option<WaitingMessage> {
     match prepare_aside(job).await? {
         Ok(waiting) => Some(waiting),
         Err(failed) => {
@@ -41,7 +41,7 @@ pub(super) async fn prepared(job: Box<Job>, pacer: &PacerHandle) -> Option<Waiti
 
 /// The request of a large message takes longer to make than a slot is wide: not on the thread that sends.
 /// `None`: that task ended, and its message went back to its queue.
-async fn prepare_aside(job: Box<Job>) -> Option<Result<Waiting, (Box<Job>, Undecodable)>> {
+async fn prepare_aside(job: Box<Job>) -> Option<Result<WaitingMessage, (Box<Job>, Undecodable)>> {
     if job.delivery.message().body.len() <= LARGE {
         return Some(job.prepare_again());
     }

@@ -23,10 +23,10 @@ use sluiced_ports::message::{Message, header};
 use sluiced_ports::queue::{Delivery, Verdict};
 use sluiced_telemetry::LogLimit;
 
-use super::ends::Leaving;
+use super::ends::LeavingMessage;
 use super::history::{History, own_wait};
-use super::job::{Demand, Job, Times, Waiting};
-use super::route::holding::Held;
+use super::job::{Demand, Job, Times, WaitingMessage};
+use super::route::holding::HeldToken;
 use super::route::rules::tenant_number;
 use super::route::sharing::MovedMessage;
 use super::route::{Route, RouteLimit};
@@ -35,7 +35,11 @@ use super::verdict::{dead, expired, later, parked, too_dear, unfit};
 static NO_PRIORITY: LogLimit = LogLimit::new(Duration::from_secs(10));
 
 /// Makes a message that waits for its slot from a delivery, or settles it.
-pub(super) fn decode(route: &Arc<Route>, mut delivery: Delivery, now: Now) -> Option<Waiting> {
+pub(super) fn decode(
+    route: &Arc<Route>,
+    mut delivery: Delivery,
+    now: Now,
+) -> Option<WaitingMessage> {
     let history = History::of(delivery.message(), now.store);
     if let Some(id) = history.made_id {
         delivery.identify(id.to_string());
@@ -52,7 +56,11 @@ pub(super) fn decode(route: &Arc<Route>, mut delivery: Delivery, now: Now) -> Op
 
 /// Makes a message that waits for its slot from a delivery that another route of the queue received, or settles it.
 /// It is never parked here: the route that received it has already decided to hold it.
-pub(super) fn decode_moved(route: &Arc<Route>, moved: MovedMessage, now: Now) -> Option<Waiting> {
+pub(super) fn decode_moved(
+    route: &Arc<Route>,
+    moved: MovedMessage,
+    now: Now,
+) -> Option<WaitingMessage> {
     let (delivery, history) = (moved.delivery, moved.history);
     let mut waiting = made(route, delivery, history, CameFrom::Bound, now)?;
     waiting.job.ticket = moved.ticket;
@@ -66,7 +74,7 @@ fn made(
     history: History,
     origin: CameFrom,
     now: Now,
-) -> Option<Waiting> {
+) -> Option<WaitingMessage> {
     let reading = Decoder {
         route,
         message: delivery.message(),
@@ -84,7 +92,7 @@ fn made(
             Some(waiting)
         }
         Err(verdict) => {
-            let leaving = Leaving {
+            let leaving = LeavingMessage {
                 history: &history,
                 charges: &[],
                 verdict,
@@ -98,11 +106,11 @@ fn made(
 }
 
 /// What a message is, to the limits and to the downstream.
-struct Decoded {
+struct DecodedParts {
     call: Box<dyn Call>,
     times: Times,
     takes: Demand,
-    held: Held,
+    held: HeldToken,
     /// How long it must wait before it may be sent; zero: it may be sent now.
     wait: Duration,
 }
@@ -118,7 +126,7 @@ struct Decoder<'a> {
 
 impl Decoder<'_> {
     /// Reads it. The error is its verdict without a call.
-    fn read(&self) -> Result<Decoded, Verdict> {
+    fn read(&self) -> Result<DecodedParts, Verdict> {
         let route = self.route;
         let (ends, wait) = self.may_be_sent()?;
         let facts = route.facts(self.history);
@@ -141,7 +149,7 @@ impl Decoder<'_> {
                 debug!(route = %route.name, %why, "undecodable message");
                 self.unfit(DeadReason::Undecodable, why.to_string())
             })?;
-        Ok(Decoded {
+        Ok(DecodedParts {
             call,
             times,
             takes,

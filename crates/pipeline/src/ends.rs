@@ -50,7 +50,7 @@ pub(super) struct Ends {
 }
 
 /// A message that leaves this replica.
-pub(super) struct Leaving<'a> {
+pub(super) struct LeavingMessage<'a> {
     pub(super) history: &'a History,
     /// What it would take of its keyed limits, as far as that is known.
     pub(super) charges: &'a [Charge],
@@ -61,7 +61,7 @@ pub(super) struct Leaving<'a> {
     pub(super) answer: Option<&'a Answer>,
 }
 
-impl Leaving<'_> {
+impl LeavingMessage<'_> {
     fn last_call(&self) -> LastCall<'_> {
         match (self.why, self.answer) {
             (Some(Why::Repeat), _) => LastCall::Repeat,
@@ -100,7 +100,7 @@ impl Ends {
     }
 
     /// Logs a message's verdict, and hands it to the queue with the message's result.
-    pub(super) fn settle(&self, delivery: Delivery, leaving: Leaving<'_>) {
+    pub(super) fn settle(&self, delivery: Delivery, leaving: LeavingMessage<'_>) {
         if let Some(journal) = self.journal() {
             journal.verdict(&self.route, &delivery, &leaving);
         }

@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime};
 
 use tracing::warn;
 
-use sluiced_core::after_call::Throttles;
+use sluiced_core::after_call::ThrottleSubject;
 use sluiced_core::after_call::figures::{
     QuotaOf, QuotaOutcome, QuotaSaid, QuotaThen, Used, UsedSaid, WrongEstimate, under_way,
 };
@@ -99,24 +99,24 @@ impl<'a> Figures<'a> {
     }
 
     /// What the answer says that the call was refused for.
-    pub(super) fn throttles(&self) -> Throttles {
+    pub(super) fn throttles(&self) -> ThrottleSubject {
         let Some(limit) = self.throttles.as_deref() else {
-            return Throttles::Unsaid;
+            return ThrottleSubject::Unsaid;
         };
         if let Some(charge) = self.charge(limit) {
             let key = key_id(&charge.limit.name, charge.key);
             let is_for_all = self.job.route.counting.is_for_all(key);
-            return Throttles::Key { key, is_for_all };
+            return ThrottleSubject::Key { key, is_for_all };
         }
         if self.pacer.is_paced() && *self.pacer.name == *limit {
-            return Throttles::All;
+            return ThrottleSubject::All;
         }
         // The name may be content of the answer, and is not logged.
         if let Some(more) = THROTTLES_UNKNOWN.event(self.pacer.clock.now()) {
             warn!(route = %self.job.route.name,
                 "a throttled answer names a limit that does not count its message: see downstream.throttles{more}");
         }
-        Throttles::Unsaid
+        ThrottleSubject::Unsaid
     }
 
     /// The key that the answer names has nothing left for so long.

@@ -21,7 +21,7 @@ use sluiced_ports::lock;
 use sluiced_ports::store::PacedRow;
 use sluiced_telemetry::LogLimit;
 
-use super::job::Waiting;
+use super::job::WaitingMessage;
 use super::limit::CurrentPolicy;
 use super::limit::measures::Measures;
 use super::limit::rows::{FreezeRow, PacedRows, SlotSource};
@@ -42,10 +42,10 @@ pub(super) struct PacerLeftover {
 /// What a pacer receives. The messages in it are bounded by the prefetch of its routes.
 pub(super) enum ToPacer {
     /// New messages.
-    Decoded(Vec<Waiting>),
+    Decoded(Vec<WaitingMessage>),
     /// A message that was not sent before its slot had passed, or that is called again. It may have units that it did
     /// not use.
-    Back(Box<Waiting>),
+    Back(Box<WaitingMessage>),
     /// Calls of ours have ended in their `concurrency` or `once` limits: their keys may be asked for again.
     Freed(Vec<GrantedCharge>),
     /// The downstream refuses all calls for so long; the limit is frozen.
@@ -160,7 +160,7 @@ impl PacerHandle {
     }
 
     /// Renews what calls and routes know of the store's clock.
-    pub(super) fn learned(&self, scheduler: &Scheduler<Waiting>, now: Mono) {
+    pub(super) fn learned(&self, scheduler: &Scheduler<WaitingMessage>, now: Mono) {
         let Some(clock) = scheduler.clock() else {
             return;
         };
@@ -214,7 +214,7 @@ impl PacerHandle {
     }
 
     /// Hands in new messages.
-    pub(super) fn push(&self, messages: Vec<Waiting>) {
+    pub(super) fn push(&self, messages: Vec<WaitingMessage>) {
         if !messages.is_empty() {
             self.send(ToPacer::Decoded(messages));
         }

@@ -23,13 +23,13 @@ use sluiced_ports::downstream::{Answer, Call, Rest, Undecodable};
 use sluiced_ports::limits::Charge;
 use sluiced_ports::queue::{Delivery, Verdict};
 
-use super::ends::Leaving;
+use super::ends::LeavingMessage;
 use super::ends::journal::{CalledMessage, Why};
 use super::history::History;
 use super::permit::Permit;
 use super::permit::refunder::Refunder;
 use super::route::Route;
-use super::route::holding::Held;
+use super::route::holding::HeldToken;
 use super::route::sharing::{Intake, MovedMessage};
 use super::verdict::{expired, later, leaves_in_parts};
 
@@ -47,7 +47,7 @@ pub(super) struct Job {
     pub(super) ticket: Option<Ticket>,
     /// What is left to send, if its last call was taken in part.
     pub(super) rest: Option<Rest>,
-    held: Held,
+    held: HeldToken,
 }
 
 /// What a message takes of its limits, and which tenant it belongs to.
@@ -77,7 +77,7 @@ pub(super) struct Times {
 
 /// A message with its request, which waits for a slot and for its limits. It is moved often: what is large is
 /// elsewhere.
-pub(super) struct Waiting {
+pub(super) struct WaitingMessage {
     pub(super) job: Box<Job>,
     call: Box<dyn Call>,
     /// Where to return what its keyed limits may grant under its ticket, from a question on until they have granted
@@ -91,7 +91,7 @@ pub(super) struct Waiting {
     pub(super) arrival: Option<u64>,
 }
 
-const _: () = assert!(size_of::<Waiting>() <= 160);
+const _: () = assert!(size_of::<WaitingMessage>() <= 160);
 
 impl Job {
     pub(super) fn new(
@@ -100,7 +100,7 @@ impl Job {
         history: History,
         times: Times,
         takes: Demand,
-        held: Held,
+        held: HeldToken,
     ) -> Box<Self> {
         Box::new(Self {
             route,
@@ -116,9 +116,9 @@ impl Job {
     }
 
     /// The request of the message is made: the message waits for its slot.
-    pub(super) fn waiting(mut self: Box<Self>, call: Box<dyn Call>) -> Waiting {
+    pub(super) fn waiting(mut self: Box<Self>, call: Box<dyn Call>) -> WaitingMessage {
         self.held.waits_again();
-        Waiting {
+        WaitingMessage {
             job: self,
             call,
             refunder: None,
@@ -133,7 +133,9 @@ impl Job {
     ///
     /// # Errors
     /// When no request can be made from it any more; the message is returned.
-    pub(super) fn prepare_again(mut self: Box<Self>) -> Result<Waiting, (Box<Self>, Undecodable)> {
+    pub(super) fn prepare_again(
+        mut self: Box<Self>,
+    ) -> Result<WaitingMessage, (Box<Self>, Undecodable)> {
         let facts = self.route.facts(&self.history);
         let (downstream, message) = (&self.route.downstream, self.delivery.message());
         let call = match &self.rest {
@@ -253,7 +255,7 @@ impl Job {
     }
 
     fn leave(self, verdict: Verdict, why: Option<Why<'_>>, answer: Option<&Answer>) {
-        let leaving = Leaving {
+        let leaving = LeavingMessage {
             history: &self.history,
             charges: &self.takes.charges,
             verdict,
@@ -264,7 +266,7 @@ impl Job {
     }
 }
 
-impl Waiting {
+impl WaitingMessage {
     /// The slot of the message is due: the call is made, and the message waits for the answer.
     pub(super) fn begin_call(mut self) -> (Box<Job>, Box<dyn Call>, Permit) {
         self.job.held.call_begins();

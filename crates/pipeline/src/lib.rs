@@ -30,11 +30,11 @@
 //! | `pipeline` | makes all of it, starts it and stops it |
 //! | `meters` | what is counted |
 //!
-//! Modules import in one direction, from the top of this list of layers to its bottom, in no circle:
+//! Modules import in one direction, downwards in this list of layers or to the right in a line, in no circle:
 //!
 //! ```text
 //! pipeline
-//! pacer    receive    handshakes    policies
+//! pacer    receive    handshakes    policies    progress    alarm
 //! send     admit      uncalled      decode
 //! after_call          again         figures
 //! handle
@@ -85,7 +85,7 @@ use std::sync::Arc;
 pub use ends::arrivals::publish_arrivals;
 pub use ends::journal::Journal;
 pub use ends::results::{ComesBack, ResultRules, Results};
-pub use limit::facts::{Adapts, Change, Changed, FileLimit, InForce, LimitFacts};
+pub use limit::facts::{Change, Changed, FileLimit, InForce, LimitFacts, RateBounds};
 pub use limit::rows::{FreezeRow, PacedRows, SlotSource};
 pub use pipeline::{Pipeline, PipelineSpec};
 pub use policies::owner::{Owned, Owner, Ownership};

@@ -2,8 +2,8 @@
 //!
 //! It drives the pure `core::scheduler` with a real clock: does what the scheduler says, waits until it
 //! wants to be asked again, and reports what came from outside (new messages, answers of the store,
-//! freezes). Calls run as tasks on the same runtime of one thread, so that nothing but sending competes
-//! with the next slot.
+//! freezes). Calls run as tasks on the same runtime of one thread, so that neither AMQP traffic nor decoding
+//! competes with the next slot.
 //!
 //! One message goes through these states. `Ready`, `WaitsForKey`, `Delayed` and `Permitted` are in the scheduler
 //! (`core::scheduler`), `Asked` is in `admit`, whose question holds the message, and `UnderWay` and `Refunding` are
@@ -24,7 +24,7 @@
 //!
 //! This runtime runs the task that was woken last first: a call goes from its slot
 //! to the wire in one go, and does not queue up behind the answers to others. (With a queue in order,
-//! one call in twenty of a saturated pacer was stopped by its gate.)
+//! one call in twenty of a saturated pacer was too late when its request was written.)
 
 mod events;
 mod gates;
@@ -58,9 +58,9 @@ use sluiced_telemetry::waits::{Waits, WaitsFor};
 use super::admit::{Admission, KeyedAccess, settle_never, settle_not_called};
 use super::alarm::Alarm;
 use super::handle::{PacerHandle, PacerLeftover, ToPacer};
-use super::job::{Job, Waiting};
+use super::job::{Job, WaitingMessage};
 use super::policies::adapting::Adapting;
-use super::progress::Watched;
+use super::progress::ProgressWatch;
 use super::route::Route;
 use super::send;
 use messages::Refunded;
@@ -90,7 +90,7 @@ type LeaseRequest = BoxFuture<'static, (Row, Mono, Result<LeaseAnswer, StoreErro
 
 /// A pacer, on its thread.
 pub(super) struct Pacer {
-    scheduler: Scheduler<Waiting>,
+    scheduler: Scheduler<WaitingMessage>,
     handle: PacerHandle,
     routes: Arc<[Arc<Route>]>,
     events: mpsc::UnboundedReceiver<ToPacer>,
@@ -103,7 +103,7 @@ pub(super) struct Pacer {
     refunds: FuturesUnordered<JoinHandle<Refunded>>,
     waits: Waits,
     adapting: Option<Adapting>,
-    watched: Watched,
+    watched: ProgressWatch,
     alarm: Alarm,
     heartbeat: Heartbeat,
     /// Notified when the current policy is not the one that the scheduler knows.
@@ -119,7 +119,7 @@ pub(super) struct Pacer {
 
 /// What a pacer is started with.
 pub(super) struct Parts {
-    pub(super) scheduler: Scheduler<Waiting>,
+    pub(super) scheduler: Scheduler<WaitingMessage>,
     pub(super) keyed: KeyedAccess,
     pub(super) adapting: Option<Adapting>,
     pub(super) routes: Vec<Arc<Route>>,
@@ -157,7 +157,7 @@ impl Pacer {
         let pacer = Self {
             scheduler,
             handle,
-            watched: Watched::new(&routes, health),
+            watched: ProgressWatch::new(&routes, health),
             routes: routes.into(),
             events,
             notices: Some(keyed.store.notices()),
@@ -208,7 +208,7 @@ impl Pacer {
                     self.send(waiting, slot, now);
                     step_back().await;
                 }
-                Action::Expired(Waiting { job, .. }) => {
+                Action::Expired(WaitingMessage { job, .. }) => {
                     job.route.calls.passed_over();
                     let store_now = self.handle.store_time(now);
                     let verdict = job.verdict_past_deadline(store_now);
@@ -251,7 +251,7 @@ impl Pacer {
     }
 
     /// Starts the call. It is counted before its task runs, whenever that is.
-    fn send(&mut self, waiting: Waiting, slot: Slot, now: Mono) {
+    fn send(&mut self, waiting: WaitingMessage, slot: Slot, now: Mono) {
         let route = &waiting.job.route;
         let Some(leave_by) = route.gate.sends().leave_by(slot.leave_by) else {
             // Its limits were being asked when the gate was shut.

@@ -16,7 +16,7 @@ use tokio::task::JoinSet;
 
 use super::admit::KeyedAccess;
 use super::handle::{PacerHandle, ToPacer};
-use super::job::Waiting;
+use super::job::WaitingMessage;
 use super::limit::CurrentPolicy;
 use super::limit::rows::PacedRows;
 use super::meters::{AdmissionMeters, KeyedMeters};
@@ -76,7 +76,7 @@ pub struct Pipeline {
     /// The stores of keyed limits that its pacers ask.
     stores: Vec<Arc<dyn LimitStore>>,
     /// The limits whose policies this replica declares.
-    declared: Vec<policies::Declares>,
+    declared: Vec<policies::PolicyDeclarer>,
     ownership: watch::Receiver<Ownership>,
     clock: Clock,
     jitter: Jitter,
@@ -121,7 +121,7 @@ impl Pipeline {
     /// Keeps each route at what operators say about it.
     fn watch_pauses(&mut self, pauses: &Pauses, waits: &Waits) {
         for (route, pacer) in &self.routes {
-            let declares = policies::Declares::pause(pauses, &route.name);
+            let declares = policies::PolicyDeclarer::pause(pauses, &route.name);
             let (route, pacer) = (Arc::clone(route), pacer.clone());
             let follow = pause::follow(route, pacer, declares, waits.clone(), self.jitter);
             let once_claimed = owner::once_claimed(&self.ownership, follow);
@@ -297,7 +297,8 @@ impl Pipeline {
             self.refunders.shutdown().await;
         }
         let leave = futures::future::join_all(self.stores.iter().map(|store| store.leave()));
-        let absent = futures::future::join_all(self.declared.iter().map(policies::Declares::end));
+        let absent =
+            futures::future::join_all(self.declared.iter().map(policies::PolicyDeclarer::end));
         // Until this replica is known to be gone, the next one that starts waits a second for its reports, and its
         // file counts among those of the others.
         drop(tokio::time::timeout(LEAVE_BOUND, futures::future::join(leave, absent)).await);
@@ -312,7 +313,7 @@ fn scheduler(
     store: &dyn LimitStore,
     routes: &[Arc<Route>],
     jitter: Jitter,
-) -> Scheduler<Waiting> {
+) -> Scheduler<WaitingMessage> {
     let limits = || routes.iter().flat_map(|route| route.counting.keyed());
     let shortest = limits().map(|limit| limit.usable()).min();
     let pacing = match rows {

@@ -62,8 +62,8 @@ pub struct PolicySpec<T> {
 }
 
 impl<T> PolicySpec<T> {
-    pub(super) fn declares(&self, limit: &Arc<str>) -> Declares {
-        Declares {
+    pub(super) fn declares(&self, limit: &Arc<str>) -> PolicyDeclarer {
+        PolicyDeclarer {
             store: Arc::clone(&self.store),
             family: self.family,
             limit: Arc::clone(limit),
@@ -74,14 +74,14 @@ impl<T> PolicySpec<T> {
 
 /// A limit whose policy a replica declares.
 #[derive(Debug)]
-pub(super) struct Declares {
+pub(super) struct PolicyDeclarer {
     pub(super) store: Arc<dyn Store>,
     family: Family,
     pub(super) limit: Arc<str>,
     pub(super) replica: String,
 }
 
-impl Declares {
+impl PolicyDeclarer {
     /// An operator's pause of a route (`pause_of`), which is kept like that of a limit. No file has a policy for it, so
     /// a replica that stops need not report that it leaves.
     pub(super) fn pause(pauses: &Pauses, route: &str) -> Self {

@@ -19,7 +19,7 @@ use sluiced_ports::connect::Link;
 use sluiced_telemetry::LogLimit;
 use sluiced_telemetry::health::{Health, PROGRESS};
 
-use super::job::Waiting;
+use super::job::WaitingMessage;
 use super::limit::measures::Measures;
 use super::route::Route;
 
@@ -31,7 +31,7 @@ const FAR: Duration = Duration::from_secs(5);
 const FAR_AGAIN: Duration = Duration::from_secs(10);
 
 /// The routes of a pacer.
-pub(super) struct Watched {
+pub(super) struct ProgressWatch {
     routes: Vec<WatchedRoute>,
     looked: Option<Mono>,
     /// Since when the store is too far away for one of the limits.
@@ -45,7 +45,7 @@ struct WatchedRoute {
     link: watch::Sender<Link>,
 }
 
-impl Watched {
+impl ProgressWatch {
     /// Readiness needs the progress of each of them from now on.
     pub(super) fn new(routes: &[Arc<Route>], health: &Health) -> Self {
         let watched = |route: &Arc<Route>| {
@@ -69,7 +69,7 @@ impl Watched {
     /// Checks all routes, if it is time to.
     pub(super) fn review(
         &mut self,
-        scheduler: &Scheduler<Waiting>,
+        scheduler: &Scheduler<WaitingMessage>,
         measures: &Measures,
         now: Mono,
     ) {
@@ -91,7 +91,7 @@ impl Watched {
     }
 
     /// The first round trips load the scripts and are slow: it warns only if that lasts.
-    fn look_at_distance(&mut self, scheduler: &Scheduler<Waiting>, now: Mono) {
+    fn look_at_distance(&mut self, scheduler: &Scheduler<WaitingMessage>, now: Mono) {
         let mut routes = self.routes.iter();
         let Some(far) = routes.find_map(|own| too_far(&own.route, scheduler)) else {
             self.far_since = None;
@@ -108,7 +108,7 @@ impl Watched {
 
 impl WatchedRoute {
     /// `all` is the number of calls that left, of this route and of the routes that may go before it.
-    fn look(&mut self, scheduler: &Scheduler<Waiting>, all: u64, now: Mono) {
+    fn look(&mut self, scheduler: &Scheduler<WaitingMessage>, all: u64, now: Mono) {
         let totals = self.route.calls.totals();
         let others = all.saturating_sub(totals.sent);
         let seen = RouteTotals {
@@ -135,7 +135,7 @@ impl WatchedRoute {
         }
     }
 
-    fn waits(&self, scheduler: &Scheduler<Waiting>, now: Mono) -> RouteWaits {
+    fn waits(&self, scheduler: &Scheduler<WaitingMessage>, now: Mono) -> RouteWaits {
         let route = &self.route;
         if route.gate.with(|gate| gate.is_away()) || route.gate.sends().opening().is_some() {
             return RouteWaits::HeldUp;
@@ -143,7 +143,7 @@ impl WatchedRoute {
         scheduler.route_waits(route.number, route.counting.needs(), now)
     }
 
-    fn why(&self, scheduler: &Scheduler<Waiting>) -> String {
+    fn why(&self, scheduler: &Scheduler<WaitingMessage>) -> String {
         let stood = self.progress.stood().as_secs();
         let nothing =
             format!("no call for {stood} s, though messages wait and their limits have room");
@@ -160,7 +160,7 @@ impl WatchedRoute {
 }
 
 /// The limit of the route for which the store is too far away, and the headroom to set for it.
-fn too_far(route: &Route, scheduler: &Scheduler<Waiting>) -> Option<String> {
+fn too_far(route: &Route, scheduler: &Scheduler<WaitingMessage>) -> Option<String> {
     let slow_trip = scheduler.slow_trip();
     route.counting.keyed().find_map(|limit| {
         let headroom = limit.policy().rule.headroom();

@@ -21,7 +21,7 @@ use sluiced_ports::queue::Delivery;
 
 use super::decode::{decode, decode_moved};
 use super::handle::PacerHandle;
-use super::job::Waiting;
+use super::job::WaitingMessage;
 use super::route::Route;
 
 /// Deliveries taken from the channel at a time.
@@ -61,7 +61,7 @@ pub(super) async fn run(route: Arc<Route>, pacer: PacerHandle, clock: Clock) {
             continue;
         };
         let both = Now { local: now, store };
-        let mut messages: Vec<Waiting> = Vec::with_capacity(batch.len() + others.len());
+        let mut messages: Vec<WaitingMessage> = Vec::with_capacity(batch.len() + others.len());
         for moved in others.drain(..) {
             route.sharing.released();
             messages.extend(decode_moved(&route, moved, both));

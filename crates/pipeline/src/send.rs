@@ -17,7 +17,7 @@ use sluiced_telemetry::LogLimit;
 use super::after_call::AnsweredCall;
 use super::again::{again, prepared};
 use super::handle::{PacerHandle, ToPacer};
-use super::job::{Job, Waiting};
+use super::job::{Job, WaitingMessage};
 use super::permit::Permit;
 use super::route::calls::CallUnderWay;
 
@@ -32,7 +32,7 @@ static LATE: LogLimit = LogLimit::new(Duration::from_secs(10));
 /// `under_way` is dropped after the verdict is given, or the message is on its way back: a pacer that stops waits for
 /// that.
 pub(super) async fn perform(
-    waiting: Waiting,
+    waiting: WaitingMessage,
     mut slot: Slot,
     under_way: CallUnderWay,
     pacer: PacerHandle,

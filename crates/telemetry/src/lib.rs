@@ -2,8 +2,8 @@
 //!
 //! Problem: metrics and log lines that each crate writes in its own way drift apart, and one label with an id in it
 //! grows without bound. So how a metric is declared and a line is written stands here, and is known by every crate that
-//! does I/O for messages, by `pipeline` and by `status`. A crate declares the metrics that it counts, in its
-//! `meters.rs`; the daemon's `wire/metrics.rs` puts the lists together.
+//! does I/O for messages, by `pipeline` and by `status`. A crate declares the metrics that it counts
+//! (`pipeline` and `callers` in their `meters.rs`); the daemon's `wire/metrics.rs` puts the lists together.
 //!
 //! **Public API**: [`metric`] for numbers, `health` for readiness, `LogLimit` for lines that repeat, `traces` for
 //! spans.

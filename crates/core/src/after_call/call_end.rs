@@ -24,12 +24,12 @@ pub struct CallRules {
     /// The longest wait in memory; for a longer one the message goes to a wait queue.
     pub max_hold: Duration,
     /// What an answer of this route says about other messages.
-    pub shows: Shows,
+    pub shows: AnswerScope,
 }
 
 /// What an answer shows about calls of other messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Shows {
+pub enum AnswerScope {
     /// Whether the account passes: all messages are called at one place.
     Account,
     /// Whether the host of its message passes: each message names its own, so a refusal says nothing about all of them.
@@ -60,7 +60,7 @@ pub enum OnceRule {
 
 /// What a throttled answer says that its call was refused for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Throttles {
+pub enum ThrottleSubject {
     /// Nothing: the other calls show it.
     #[default]
     Unsaid,
@@ -85,7 +85,7 @@ pub struct CallEnd<'a> {
     /// The meaning of the answer, or of its absence.
     pub outcome: Outcome,
     /// What the answer says that the call was refused for, if it was throttled.
-    pub throttles: Throttles,
+    pub throttles: ThrottleSubject,
     /// The status of the answer, or why there was none.
     pub reply: Result<AnswerStatus, Silence>,
     /// The downstream may have received the request; `false` only if that is certain.

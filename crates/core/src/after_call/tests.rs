@@ -25,7 +25,7 @@ const RULES: CallRules = CallRules {
     retry: Backoff::new(SECOND, Duration::from_secs(300)),
     max_refused: Duration::from_secs(3600),
     max_hold: SECOND,
-    shows: Shows::Account,
+    shows: AnswerScope::Account,
 };
 
 fn seconds(seconds: u64) -> Duration {
@@ -45,7 +45,7 @@ fn call(outcome: Outcome, reply: Result<AnswerStatus, Silence>) -> CallEnd<'stat
         now: now(Duration::ZERO),
         began: now(Duration::ZERO).local,
         outcome,
-        throttles: Throttles::Unsaid,
+        throttles: ThrottleSubject::Unsaid,
         reply,
         maybe_delivered: reply != Err(Silence::Connection),
         has_rest: false,

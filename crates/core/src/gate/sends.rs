@@ -1,7 +1,7 @@
 //! What a route may send now, and how its messages wait while it may not.
 //!
 //! Problem: a route that sends nothing still holds messages: ready, permitted, delayed, or being asked about. All of
-//! them wait for the same time, and go at once if the route opens before it. So [`Sends::hold`] and
+//! them wait for the same time, and go at once if the route opens before it. So [`SendRule::hold`] and
 //! [`GateChange::hold`] tell the scheduler.
 
 use std::time::Duration;
@@ -15,7 +15,7 @@ const FOR_LONG: Duration = Duration::from_secs(3600);
 
 /// What a route may send now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sends {
+pub enum SendRule {
     /// Everything, before this time (`None`: without an end).
     All(Option<Mono>),
     /// Only messages that its limits have granted: they grant no more before `opening`. Nothing at all from
@@ -28,12 +28,12 @@ pub enum Sends {
         end: Option<Mono>,
     },
     /// Nothing before this time.
-    Nothing(Mono, Shut),
+    Nothing(Mono, ShutReason),
 }
 
 /// Why a route sends nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Shut {
+pub enum ShutReason {
     /// The route is outside its opening hours.
     Hours,
     /// An operator paused it, or it is not known yet that none did.
@@ -44,7 +44,7 @@ pub enum Shut {
     Away,
 }
 
-impl Sends {
+impl SendRule {
     /// The last moment at which a call with this `leave_by` may leave; `None` if it may not.
     #[must_use]
     pub fn leave_by(self, leave_by: Mono) -> Option<Mono> {
@@ -70,7 +70,7 @@ impl Sends {
     #[must_use]
     pub fn held_until(self) -> Option<Mono> {
         match self {
-            Self::Nothing(opening, Shut::Away) => Some(opening + FOR_LONG),
+            Self::Nothing(opening, ShutReason::Away) => Some(opening + FOR_LONG),
             other => other.opening(),
         }
     }
@@ -91,9 +91,9 @@ impl Sends {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GateChange {
     /// What the route sent before.
-    pub was: Sends,
+    pub was: SendRule,
     /// What it sends now.
-    pub is: Sends,
+    pub is: SendRule,
     /// The hours of the route began or ended, or are known for the first time.
     pub hours: Option<Stretch>,
 }
@@ -123,11 +123,11 @@ mod tests {
     #[test]
     fn nothing_leaves_at_or_after_the_closing_time() {
         let us = Mono::from_micros;
-        let open = Sends::All(Some(us(100)));
+        let open = SendRule::All(Some(us(100)));
         assert_eq!(open.leave_by(us(50)), Some(us(50)));
         assert_eq!(open.leave_by(us(100)), Some(us(99)));
-        assert_eq!(Sends::All(None).leave_by(us(100)), Some(us(100)));
-        let shut = Sends::Nothing(us(200), Shut::Hours);
+        assert_eq!(SendRule::All(None).leave_by(us(100)), Some(us(100)));
+        let shut = SendRule::Nothing(us(200), ShutReason::Hours);
         assert_eq!(shut.leave_by(us(50)), None);
     }
 }

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use super::{Gate, Sends, Shut};
+use super::{Gate, SendRule, ShutReason};
 use crate::leases::Availability;
 use crate::time::Mono;
 
@@ -48,7 +48,7 @@ pub struct TapDecision {
     /// How the tap stands now.
     pub is: Tap,
     /// Why the route itself is shut. `None`: its paced limit decided.
-    pub shut: Option<Shut>,
+    pub shut: Option<ShutReason>,
     /// The held messages must be sent away: the limit grants nothing for so long.
     pub denied: Option<Duration>,
     /// The latest time to decide again.
@@ -84,11 +84,11 @@ impl Gate {
 
     /// Whether the gate itself keeps the tap closed, why, and until when. `None` too if the opening is so near that
     /// the limit decides.
-    fn shut(&self, rule: &TapRule, now: Mono) -> Option<(Shut, Mono)> {
+    fn shut(&self, rule: &TapRule, now: Mono) -> Option<(ShutReason, Mono)> {
         let opening = self.sends.opening().max(self.no_grants_until)?;
         let why = match self.sends {
-            Sends::Nothing(_, why) => why,
-            Sends::All(_) | Sends::Granted { .. } => Shut::Limit,
+            SendRule::Nothing(_, why) => why,
+            SendRule::All(_) | SendRule::Granted { .. } => ShutReason::Limit,
         };
         let hold = rule.max_hold.min(rule.hold_limit);
         let near = threshold(self.tap, hold);

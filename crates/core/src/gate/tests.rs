@@ -55,11 +55,11 @@ fn hours_are_closed_until_the_store_has_said_the_time() {
         .review(store(at(0)), 0, at(0))
         .expect("it is known now");
     let opening = at(8 * 3600);
-    assert_eq!(turn.is, Sends::Nothing(opening, Shut::Hours));
+    assert_eq!(turn.is, SendRule::Nothing(opening, ShutReason::Hours));
     assert!(turn.hours.is_some_and(|hours| !hours.open));
     assert_eq!(gate.review(store(at(1)), 0, at(1)), None, "nothing is due");
     let turn = gate.review(store(opening), 0, opening).expect("they open");
-    assert_eq!(turn.is, Sends::All(Some(at(9 * 3600))));
+    assert_eq!(turn.is, SendRule::All(Some(at(9 * 3600))));
     assert!(turn.hours.is_some_and(|hours| hours.open));
 }
 
@@ -68,21 +68,24 @@ fn a_paused_route_sends_nothing_until_the_end_of_the_pause() {
     let mut gate = Gate::new(None, None);
     gate.pause(Some(NO_END));
     gate.review(None, 0, at(1)).expect("it is not known yet");
-    assert!(matches!(gate.sends(), Sends::Nothing(_, Shut::Paused)));
+    assert!(matches!(
+        gate.sends(),
+        SendRule::Nothing(_, ShutReason::Paused)
+    ));
     gate.pause(store(at(60)));
     let turn = gate.review(store(at(2)), 0, at(2)).expect("it is known");
-    assert_eq!(turn.is, Sends::Nothing(at(60), Shut::Paused));
+    assert_eq!(turn.is, SendRule::Nothing(at(60), ShutReason::Paused));
     assert!(turn.is.held_until() < turn.was.held_until());
     // The store's clock was slower than ours.
     gate.review(store(at(10)), 0, at(12)).expect("it turns");
-    assert_eq!(gate.sends(), Sends::Nothing(at(62), Shut::Paused));
+    assert_eq!(gate.sends(), SendRule::Nothing(at(62), ShutReason::Paused));
     let turn = gate.review(store(at(60)), 0, at(62)).expect("it is over");
-    assert_eq!(turn.is, Sends::All(None));
+    assert_eq!(turn.is, SendRule::All(None));
     gate.pause(Some(NO_END));
     gate.review(store(at(61)), 0, at(63)).expect("again");
     gate.pause(None);
     let turn = gate.review(store(at(61)), 0, at(63)).expect("resumed");
-    assert_eq!(turn.is, Sends::All(None));
+    assert_eq!(turn.is, SendRule::All(None));
 }
 
 #[test]
@@ -90,19 +93,19 @@ fn what_a_spent_limit_granted_is_sent_and_what_a_closed_one_granted_is_not() {
     let mut gate = Gate::new(None, None);
     gate.limit_used_up(at(4), at(1));
     gate.limit_used_up(at(2), at(1));
-    let granted = |opening| Sends::Granted { opening, end: None };
+    let granted = |opening| SendRule::Granted { opening, end: None };
     assert_eq!(
         gate.review(None, 0, at(1)).expect("it turns").is,
         granted(at(4))
     );
     gate.close(at(3));
     let turn = gate.review(None, 0, at(2)).expect("it turns");
-    assert_eq!(turn.is, Sends::Nothing(at(4), Shut::Limit));
+    assert_eq!(turn.is, SendRule::Nothing(at(4), ShutReason::Limit));
     let turn = gate.review(None, 0, at(3)).expect("the first is over");
     assert_eq!(turn.is, granted(at(4)));
     gate.reopen();
     let turn = gate.review(None, 0, at(3)).expect("the other, too");
-    assert_eq!(turn.is, Sends::All(None));
+    assert_eq!(turn.is, SendRule::All(None));
     assert!(turn.is.held_until() < turn.was.held_until());
 }
 
@@ -116,7 +119,7 @@ fn a_spent_limit_is_asked_again_while_the_tap_stays_closed() {
     let turn = gate.review(None, 0, at(2)).expect("it turns");
     assert_eq!(turn.is.opening(), Some(asks));
     let turn = gate.review(None, 0, asks).expect("it turns");
-    assert_eq!(turn.is, Sends::All(None));
+    assert_eq!(turn.is, SendRule::All(None));
     let rule = TapRule {
         max_hold: Duration::from_secs(1),
         hold_limit: Duration::from_secs(900),
@@ -149,7 +152,7 @@ fn while_the_downstream_is_away_one_call_leaves_at_a_time() {
     let turn = gate.review(store(at(1)), 0, at(1)).expect("it turns");
     // Its own calls failed: it lets others probe first.
     let late = at(2) + Duration::from_millis(200);
-    assert_eq!(turn.is, Sends::Nothing(late, Shut::Away));
+    assert_eq!(turn.is, SendRule::Nothing(late, ShutReason::Away));
     // Messages are held until an answer of the store, however the pauses grow.
     assert!(turn.is.held_until() > Some(at(3_000)));
 
@@ -158,7 +161,7 @@ fn while_the_downstream_is_away_one_call_leaves_at_a_time() {
     let probe = open(1, late, at(12), true);
     gate.note_answer(Some(&probe), late);
     let turn = gate.review(store(late), 0, late).expect("the probe");
-    assert_eq!(turn.is, Sends::All(None));
+    assert_eq!(turn.is, SendRule::All(None));
     assert!(gate.note_call(late), "it is the probe");
     let turn = gate.review(store(late), 1, late).expect("one only");
     assert_eq!(turn.is.leave_by(at(3)), None);
@@ -167,7 +170,7 @@ fn while_the_downstream_is_away_one_call_leaves_at_a_time() {
     assert_eq!(gate.review(store(late), 1, late), None);
     assert!(gate.note_unsent(true));
     let turn = gate.review(store(late), 0, late).expect("it was not made");
-    assert_eq!(turn.is, Sends::All(None));
+    assert_eq!(turn.is, SendRule::All(None));
 
     gate.note_call(late);
     let ended = gate.note_call_end(Evidence::Accepted, at(3));
@@ -180,7 +183,7 @@ fn while_the_downstream_is_away_one_call_leaves_at_a_time() {
     assert_eq!(gate.downstream_state().away, None, "it is back");
     // The ramp: one at a time at first.
     gate.review(store(at(3)), 0, at(3));
-    assert_eq!(gate.sends(), Sends::All(None));
+    assert_eq!(gate.sends(), SendRule::All(None));
     gate.note_call(at(3));
     gate.review(store(at(3)), 1, at(3));
     assert_eq!(gate.sends().leave_by(at(4)), None);
@@ -204,12 +207,12 @@ fn a_route_that_waits_for_several_reasons_waits_for_the_last_of_them() {
     gate.review(store(at(0)), 0, at(0));
     gate.close(at(10 * 3600));
     let turn = gate.review(store(at(1)), 0, at(1)).expect("it turns");
-    assert_eq!(turn.is, Sends::Nothing(at(10 * 3600), Shut::Limit));
+    assert_eq!(turn.is, SendRule::Nothing(at(10 * 3600), ShutReason::Limit));
     assert_eq!(turn.hours, None, "these did not change");
     let status = open(1, at(2), at(3), false);
     gate.note_answer(Some(&status), at(2));
     let turn = gate.review(store(at(2)), 0, at(2)).expect("it turns");
-    assert_eq!(turn.is, Sends::Nothing(at(10 * 3600), Shut::Away));
+    assert_eq!(turn.is, SendRule::Nothing(at(10 * 3600), ShutReason::Away));
 }
 
 mod taps {
@@ -273,7 +276,7 @@ mod taps {
         gate.close(at(20));
         gate.review(None, 0, at(10));
         let turn = turned(&mut gate, Availability::Open, HOLD);
-        assert_eq!((turn.is, turn.shut), (Tap::Closed, Some(Shut::Limit)));
+        assert_eq!((turn.is, turn.shut), (Tap::Closed, Some(ShutReason::Limit)));
         let look = turn.look.expect("a time");
         assert_eq!(look, at(20) - SECOND / 2);
         let turn = gate.decide_tap(Availability::Open, &HOLD, look);

@@ -13,7 +13,7 @@ use proptest::prelude::*;
 use super::bench::{Bench, Item, pace};
 use super::key_queues::KeyQueues;
 use super::*;
-use crate::gate::{GateChange, Sends, Shut};
+use crate::gate::{GateChange, SendRule, ShutReason};
 use crate::leases::{Availability, WaitReason};
 use crate::limits::admission::Decision;
 use crate::limits::{Fit, Lacks, Room};

@@ -25,7 +25,7 @@ use sluiced_ports::message::{HeaderValue, Message, header};
 use sluiced_ports::queue::{Delivery, Verdict};
 use sluiced_template::{About, Template, Templates, WrongTemplate};
 
-use super::Leaving;
+use super::LeavingMessage;
 use crate::history::History;
 
 /// The target of its lines, to filter them by.
@@ -194,7 +194,7 @@ impl Journal {
     }
 
     /// Logs the verdict of a message.
-    pub(super) fn verdict(&self, route: &str, delivery: &Delivery, leaving: &Leaving<'_>) {
+    pub(super) fn verdict(&self, route: &str, delivery: &Delivery, leaving: &LeavingMessage<'_>) {
         let (message, verdict) = (delivery.message(), &leaving.verdict);
         let (reason, detail, wait) = match verdict {
             Verdict::Dead { reason, .. } => {

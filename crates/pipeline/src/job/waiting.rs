@@ -8,11 +8,11 @@ use sluiced_core::time::{Mono, StoreTime};
 use sluiced_ports::clock::Moment;
 use sluiced_ports::limits::GrantedAt;
 
-use super::{Times, Waiting};
+use super::{Times, WaitingMessage};
 use crate::permit::Permit;
 use crate::route::rules::OnDenied;
 
-impl Queued for Waiting {
+impl Queued for WaitingMessage {
     fn cost(&self) -> Cost {
         self.job.takes.slots
     }

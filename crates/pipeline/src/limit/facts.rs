@@ -34,7 +34,7 @@ pub struct LimitFacts {
     /// The bounds within which its headroom follows what is measured; `None`: it is fixed.
     pub follows: Option<Bounds>,
     /// `None`: its rate is fixed.
-    pub adapts: Option<Adapts>,
+    pub adapts: Option<RateBounds>,
     /// Units per second of a key, if it has such a rate.
     pub per_second: Option<f64>,
     /// Makes its policy with another value, on one line; `None`: that value is out of range.
@@ -55,7 +55,7 @@ pub enum Change {
 
 /// The bounds of a rate that follows what the downstream accepts, in units of its window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Adapts {
+pub struct RateBounds {
     /// As configured.
     pub most: u32,
     pub least: u32,

@@ -10,7 +10,7 @@ use super::messages::Join;
 use super::{Pacer, Phase, Stopping};
 use crate::admit::AnsweredQuestion;
 use crate::handle::{PacerLeftover, ToPacer};
-use crate::job::Waiting;
+use crate::job::WaitingMessage;
 use crate::limit::CurrentPolicy;
 use crate::uncalled::refused::{comes_too_late, others_take_all, refuse};
 use sluiced_core::after_call::figures::ROUNDED;
@@ -126,7 +126,7 @@ impl Pacer {
     }
 
     /// Messages come in, unless it is known that their turn comes too late for them.
-    fn decoded(&mut self, messages: Vec<Waiting>, now: Mono) {
+    fn decoded(&mut self, messages: Vec<WaitingMessage>, now: Mono) {
         let availability = self.scheduler.availability(Needs::Slot, now);
         for waiting in messages {
             let late = comes_too_late(&waiting, availability, now);

@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use super::messages::Join;
 use super::{Pacer, ROUND};
-use crate::job::Waiting;
+use crate::job::WaitingMessage;
 use crate::route::Route;
 use crate::route::tap::TapChange;
 use crate::uncalled::overdue;
-use sluiced_core::gate::{Gate, GateChange, Sends};
+use sluiced_core::gate::{Gate, GateChange, SendRule};
 use sluiced_core::time::{Mono, StoreTime};
 use sluiced_telemetry::waits::WaitsFor;
 
@@ -56,7 +56,7 @@ impl Pacer {
     }
 
     fn gate_changed(&mut self, route: &Arc<Route>, change: GateChange, now: Mono) {
-        let of_route = |waiting: &Waiting| Arc::ptr_eq(&waiting.job.route, route);
+        let of_route = |waiting: &WaitingMessage| Arc::ptr_eq(&waiting.job.route, route);
         let freed = change.hold(&mut self.scheduler, of_route);
         self.hold_anew(freed, now);
     }
@@ -64,7 +64,7 @@ impl Pacer {
     /// Messages that came back to the scheduler wait like their routes.
     pub(super) fn hold_shut(&mut self) {
         for route in self.routes.iter() {
-            let of_route = |waiting: &Waiting| Arc::ptr_eq(&waiting.job.route, route);
+            let of_route = |waiting: &WaitingMessage| Arc::ptr_eq(&waiting.job.route, route);
             route.gate.sends().hold(&mut self.scheduler, of_route);
         }
     }
@@ -99,7 +99,7 @@ impl Pacer {
         if let Some(usable) = limits.map(|limit| limit.usable()).min() {
             self.scheduler.set_usable(usable);
         }
-        let of_limit = |waiting: &Waiting| waiting.job.route.counting.counts(limit);
+        let of_limit = |waiting: &WaitingMessage| waiting.job.route.counting.counts(limit);
         self.scheduler.reopen(of_limit, now);
         let freed = self.scheduler.take_delayed(of_limit);
         self.hold_anew(freed, now);
@@ -107,7 +107,7 @@ impl Pacer {
     }
 
     /// These delayed messages need not wait any longer: they go on in the order of their arrival.
-    fn hold_anew(&mut self, mut messages: Vec<Waiting>, now: Mono) {
+    fn hold_anew(&mut self, mut messages: Vec<WaitingMessage>, now: Mono) {
         messages.sort_by_key(|waiting| waiting.arrival);
         for waiting in messages {
             self.hold(waiting, Join::Behind, now);
@@ -137,14 +137,14 @@ impl Pacer {
     /// Moves the messages of a route that another route of its queue should send. Messages that were granted
     /// by a limit of all messages are sent here.
     pub(super) fn move_messages(&mut self, route: &Arc<Route>, now: Mono) {
-        let leaves = |waiting: &Waiting| {
+        let leaves = |waiting: &WaitingMessage| {
             let job = &waiting.job;
             Arc::ptr_eq(&job.route, route)
                 && route.sharing.destination(&job.delivery, now).is_some()
         };
         let messages = match route.gate.sends() {
-            Sends::Granted { .. } => self.scheduler.extract_unpermitted(leaves),
-            Sends::All(_) | Sends::Nothing(..) => self.scheduler.extract(leaves),
+            SendRule::Granted { .. } => self.scheduler.extract_unpermitted(leaves),
+            SendRule::All(_) | SendRule::Nothing(..) => self.scheduler.extract(leaves),
         };
         for waiting in messages {
             self.hold(waiting, Join::InPlace, now);

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use super::{Pacer, Phase};
 use crate::admit::send_away;
 use crate::ends::journal::Why;
-use crate::job::Waiting;
+use crate::job::WaitingMessage;
 use crate::route::sharing::Intake;
 use crate::verdict::back;
 use sluiced_core::gate::Gate;
@@ -27,7 +27,7 @@ pub(super) enum Join {
 
 /// Messages whose units were returned to their limits, as far as that was possible.
 pub(super) struct Refunded {
-    messages: Vec<Waiting>,
+    messages: Vec<WaitingMessage>,
     /// Units were returned, and the limits have them: their keys have room again.
     has_room: bool,
     next: AfterRefund,
@@ -43,7 +43,7 @@ enum AfterRefund {
 
 impl Pacer {
     /// Takes in a message that waits for a slot; it is not sent before its own time, or that of its route.
-    pub(super) fn hold(&mut self, mut waiting: Waiting, join: Join, now: Mono) {
+    pub(super) fn hold(&mut self, mut waiting: WaitingMessage, join: Join, now: Mono) {
         if matches!(self.phase, Phase::Stopping(_)) {
             return self.give_back(waiting);
         }
@@ -73,11 +73,11 @@ impl Pacer {
     }
 
     /// Messages that were not sent wait again in their places, once what they took of their limits is returned.
-    pub(super) fn put_back(&mut self, messages: Vec<Waiting>) {
+    pub(super) fn put_back(&mut self, messages: Vec<WaitingMessage>) {
         self.return_units(messages, AfterRefund::WaitAgain);
     }
 
-    fn return_units(&mut self, mut messages: Vec<Waiting>, next: AfterRefund) {
+    fn return_units(&mut self, mut messages: Vec<WaitingMessage>, next: AfterRefund) {
         let each = messages.iter_mut();
         let granted: Vec<_> = each
             .flat_map(|waiting| waiting.permit.take_back())
@@ -123,7 +123,7 @@ impl Pacer {
     }
 
     /// A limit denied a message, and it cannot wait in memory.
-    pub(super) fn depart(&mut self, waiting: Waiting, departure: &Departure, now: Mono) {
+    pub(super) fn depart(&mut self, waiting: WaitingMessage, departure: &Departure, now: Mono) {
         if matches!(self.phase, Phase::Stopping(_)) {
             return self.give_back(waiting);
         }
@@ -143,7 +143,7 @@ impl Pacer {
     }
 
     /// A message goes back to its queue because the pacer stops.
-    fn give_back(&mut self, waiting: Waiting) {
+    fn give_back(&mut self, waiting: WaitingMessage) {
         if let Phase::Stopping(stopping) = &mut self.phase {
             stopping.given_back += 1;
         }

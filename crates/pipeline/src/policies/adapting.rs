@@ -9,7 +9,7 @@ use std::time::Duration;
 use tracing::{debug, info};
 
 use crate::limit::CurrentPolicy;
-use crate::limit::facts::{Adapts, Change};
+use crate::limit::facts::{Change, RateBounds};
 use sluiced_core::adaptive::{Adaptive, AdaptiveRule};
 use sluiced_core::time::Mono;
 use sluiced_ports::policies::PolicyOf;
@@ -87,7 +87,7 @@ impl Adapting {
 }
 
 /// The bounds of the rate.
-fn rule(adapts: Adapts, window: Duration) -> AdaptiveRule {
+fn rule(adapts: RateBounds, window: Duration) -> AdaptiveRule {
     AdaptiveRule {
         units: adapts.most,
         floor: adapts.least,

@@ -30,14 +30,15 @@ const LEAVE_BOUND: Duration = Duration::from_secs(1);
 pub enum Ownership {
     /// The fleet has no name yet, or the store has not answered.
     Unknown,
-    StoredNameClaim,
+    /// All names belong to this fleet.
+    Claimed,
     /// Another fleet has one of them: a sentence for the operator.
     Refused(Arc<str>),
 }
 
 impl Ownership {
     const fn is_claimed(&self) -> bool {
-        matches!(self, Self::StoredNameClaim)
+        matches!(self, Self::Claimed)
     }
 }
 
@@ -86,7 +87,7 @@ impl Owner {
                 Ok(foreign) if foreign.is_empty() => {
                     retry = RETRY;
                     ready.send_replace(Link::Up);
-                    if !shown.send_replace(Ownership::StoredNameClaim).is_claimed() {
+                    if !shown.send_replace(Ownership::Claimed).is_claimed() {
                         info!(
                             fleet = claim.shown(),
                             "the limits and routes in Redis are those of this fleet"
@@ -152,7 +153,7 @@ impl Owned {
     #[must_use]
     pub fn alone() -> Self {
         Self {
-            ownership: watch::channel(Ownership::StoredNameClaim).1,
+            ownership: watch::channel(Ownership::Claimed).1,
             kept: None,
         }
     }

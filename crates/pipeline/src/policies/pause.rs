@@ -17,7 +17,7 @@ use sluiced_ports::store::{PRESENCE, Store};
 use sluiced_telemetry::note_change;
 use sluiced_telemetry::waits::{ROUTE, Waits, WaitsFor};
 
-use super::{Declares, RETRY, SPREAD, changed};
+use super::{PolicyDeclarer, RETRY, SPREAD, changed};
 use crate::handle::{PacerHandle, ToPacer};
 use crate::route::Route;
 
@@ -37,7 +37,7 @@ pub struct Pauses {
 pub(crate) async fn follow(
     route: Arc<Route>,
     pacer: PacerHandle,
-    declares: Declares,
+    declares: PolicyDeclarer,
     waits: Waits,
     jitter: Jitter,
 ) {

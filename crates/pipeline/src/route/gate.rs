@@ -8,7 +8,7 @@ use tracing::{debug, info, warn};
 
 use sluiced_core::after_call::AfterCall;
 use sluiced_core::breaker::{AwayFor, BreakerReport, BreakerRule, BreakerStatus};
-use sluiced_core::gate::{DownstreamState, Gate, GateChange, NO_END, Sends};
+use sluiced_core::gate::{DownstreamState, Gate, GateChange, NO_END, SendRule};
 use sluiced_core::hours::{OpeningHours, Stretch};
 use sluiced_core::time::{Mono, StoreTime};
 use sluiced_core::zone::Zone;
@@ -94,7 +94,7 @@ impl RouteGate {
     }
 
     /// See [`Gate::sends`].
-    pub(crate) fn sends(&self) -> Sends {
+    pub(crate) fn sends(&self) -> SendRule {
         self.with(|gate| gate.sends())
     }
 

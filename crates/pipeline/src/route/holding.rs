@@ -86,7 +86,7 @@ impl Holding {
         origin: CameFrom,
         born: StoreTime,
         now: Mono,
-    ) -> Option<Held> {
+    ) -> Option<HeldToken> {
         if let Some(parking) = &self.parking {
             let parked = self.subscription.parked();
             let choice = lock(parking).note_arrival(share, origin, parked, now);
@@ -97,7 +97,7 @@ impl Holding {
         self.meters.held.increment(1.0);
         self.sharing.held();
         lock(&self.ages).note_waiting(born);
-        Some(Held {
+        Some(HeldToken {
             holding: Arc::clone(self),
             share,
             origin,
@@ -172,7 +172,7 @@ impl Holding {
 }
 
 /// A message that is held, until this is dropped.
-pub(crate) struct Held {
+pub(crate) struct HeldToken {
     holding: Arc<Holding>,
     share: Share,
     origin: CameFrom,
@@ -181,7 +181,7 @@ pub(crate) struct Held {
     waits: bool,
 }
 
-impl Held {
+impl HeldToken {
     /// The call of the message begins: the message waits for its answer now, however long that takes.
     pub(crate) fn call_begins(&mut self) {
         if std::mem::replace(&mut self.waits, false) {
@@ -197,7 +197,7 @@ impl Held {
     }
 }
 
-impl Drop for Held {
+impl Drop for HeldToken {
     fn drop(&mut self) {
         let holding = &self.holding;
         holding.meters.held.decrement(1.0);

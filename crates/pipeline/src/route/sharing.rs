@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use tokio::sync::mpsc;
 use tracing::info;
 
-use sluiced_core::gate::Sends;
+use sluiced_core::gate::SendRule;
 use sluiced_core::hours::OpeningHours;
 use sluiced_core::limits::Ticket;
 use sluiced_core::sharing::{RouteStanding, moves, standby_to_help};
@@ -175,7 +175,7 @@ impl Sharing {
             .gate
             .with(|gate| (gate.is_open(), gate.sends(), gate.needs_probe(now)));
         if is_open {
-            let is_shut = matches!(sends, Sends::Nothing(..));
+            let is_shut = matches!(sends, SendRule::Nothing(..));
             own.sends = !is_shut || self.waiting() <= 1 && probes;
         }
         own

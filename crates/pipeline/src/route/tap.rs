@@ -6,7 +6,7 @@ use std::sync::Arc;
 use tracing::field::{DisplayValue, display};
 use tracing::{debug, info, warn};
 
-use sluiced_core::gate::{Gate, Shut, Tap, TapDecision, TapRule};
+use sluiced_core::gate::{Gate, ShutReason, Tap, TapDecision, TapRule};
 use sluiced_core::leases::{Availability, WaitReason};
 use sluiced_core::policy::UNTIL_RESUMED;
 use sluiced_core::rate::Span;
@@ -108,16 +108,16 @@ impl RouteTap {
                 debug!(%route, "tap open: for a call that probes");
             }
             (Tap::Open, ..) => info!(%route, "tap open: consuming"),
-            (Tap::Closed, Some(Shut::Away), _) => {
+            (Tap::Closed, Some(ShutReason::Away), _) => {
                 debug!(%route, wait, "tap closed: the downstream is away or was just now");
             }
-            (Tap::Closed, Some(Shut::Hours), _) => {
+            (Tap::Closed, Some(ShutReason::Hours), _) => {
                 info!(%route, wait, "tap closed: closed hours");
             }
-            (Tap::Closed, Some(Shut::Paused), _) => {
+            (Tap::Closed, Some(ShutReason::Paused), _) => {
                 info!(%route, wait, "tap closed: an operator paused the route");
             }
-            (Tap::Closed, Some(Shut::Limit), _) => {
+            (Tap::Closed, Some(ShutReason::Limit), _) => {
                 info!(%route, wait, "tap closed: a keyed limit grants nothing");
             }
             (Tap::Closed, None, Availability::Until(at, WaitReason::Paused)) => {

@@ -14,7 +14,7 @@ use sluiced_core::time::Mono;
 use super::refused::{comes_too_late, refuse};
 use crate::ends::journal::Why;
 use crate::handle::PacerHandle;
-use crate::job::{Job, Waiting};
+use crate::job::{Job, WaitingMessage};
 use crate::route::Route;
 use crate::route::rules::OnDenied;
 use crate::verdict::{self, back, later};
@@ -25,7 +25,7 @@ const CANCELLED: Duration = Duration::from_secs(2);
 
 /// Sends away the held messages of a route whose limit grants nothing for so long.
 pub(crate) fn deny(
-    scheduler: &mut Scheduler<Waiting>,
+    scheduler: &mut Scheduler<WaitingMessage>,
     route: &Arc<Route>,
     wait: Duration,
     pacer: &PacerHandle,
@@ -42,7 +42,7 @@ pub(crate) fn deny(
     debug!(route = %route.name, messages = denied.len(), ?wait, "denied");
     let store_now = pacer.store_time(now);
     let interval = pacer.interval();
-    for (place, Waiting { job, .. }) in (0_u32..).zip(denied) {
+    for (place, WaitingMessage { job, .. }) in (0_u32..).zip(denied) {
         job.route.meters.denials.increment(1);
         let verdict = match route.rules.on_denied {
             // Each at its own time, so that they do not come back all at once.
@@ -59,7 +59,7 @@ pub(crate) fn deny(
 /// Settles messages that should not be held any longer: those whose turn comes too late, expired and stale ones, those
 /// of a route that stays closed, and those that the broker would soon want back (it would close the channel).
 pub(crate) fn sweep(
-    scheduler: &mut Scheduler<Waiting>,
+    scheduler: &mut Scheduler<WaitingMessage>,
     availability: Availability,
     pacer: &PacerHandle,
     now: Mono,
@@ -72,20 +72,20 @@ pub(crate) fn sweep(
         let (received, limit) = (job.delivery.received(), job.route.rules.hold_limit);
         expected.since(received) > limit || overnight(job, now)
     };
-    let comes_too_late = |waiting: &Waiting| comes_too_late(waiting, availability, now);
+    let comes_too_late = |waiting: &WaitingMessage| comes_too_late(waiting, availability, now);
     for waiting in scheduler.extract(|waiting| comes_too_late(waiting).is_some()) {
         if let Some(late) = comes_too_late(&waiting) {
             refuse(waiting, late, pacer, now);
         }
     }
-    let past_deadline = |waiting: &Waiting| waiting.deadline().is_some_and(|end| end <= now);
+    let past_deadline = |waiting: &WaitingMessage| waiting.deadline().is_some_and(|end| end <= now);
     let out = scheduler
         .extract(|waiting| waiting.is_stale() || past_deadline(waiting) || overdue(&waiting.job));
     let (mut given_back, mut overnights) = (0, 0);
     let store_now = pacer.store_time(now);
     for waiting in out.into_iter().filter(|waiting| !waiting.is_stale()) {
         let is_old = past_deadline(&waiting);
-        let Waiting {
+        let WaitingMessage {
             job, not_before, ..
         } = waiting;
         if is_old {

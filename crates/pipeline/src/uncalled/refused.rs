@@ -11,7 +11,7 @@
 
 use std::time::Duration;
 
-use sluiced_core::gate::{Sends, Shut};
+use sluiced_core::gate::{SendRule, ShutReason};
 use sluiced_core::leases::{Availability, WaitReason};
 use sluiced_core::limits::Room;
 use sluiced_core::scheduler::{Queued as _, Scheduler};
@@ -21,7 +21,7 @@ use sluiced_ports::queue::Verdict;
 
 use crate::ends::journal::Why;
 use crate::handle::PacerHandle;
-use crate::job::Waiting;
+use crate::job::WaitingMessage;
 use crate::route::rules::OnDenied;
 use crate::verdict::{DeniedHeaders, explain, later};
 
@@ -42,14 +42,14 @@ enum NoTurnReason {
     /// The paced limit.
     Slots(WaitReason),
     /// The route itself.
-    Route(Shut),
+    Route(ShutReason),
     /// Too many wait before it. After `comes_back` there would be fewer, as far as is known.
     Others { comes_back: Duration },
 }
 
 /// When the message has its turn at the earliest, if that is known and after its end.
 pub(crate) fn comes_too_late(
-    waiting: &Waiting,
+    waiting: &WaitingMessage,
     availability: Availability,
     now: Mono,
 ) -> Option<NoTurn> {
@@ -65,8 +65,8 @@ pub(crate) fn comes_too_late(
     };
     let sends = route.gate.sends();
     let why_shut = match sends {
-        Sends::Nothing(_, why) => NoTurnReason::Route(why),
-        Sends::All(_) | Sends::Granted { .. } => NoTurnReason::Route(Shut::Limit),
+        SendRule::Nothing(_, why) => NoTurnReason::Route(why),
+        SendRule::All(_) | SendRule::Granted { .. } => NoTurnReason::Route(ShutReason::Limit),
     };
     let shut = sends.held_until().map(|at| (at, why_shut));
     let latest = paced.into_iter().chain(shut).max_by_key(|(at, _)| *at);
@@ -77,8 +77,8 @@ pub(crate) fn comes_too_late(
 /// When a message that comes now has its turn at the earliest, if others that wait take all slots until its end. Where
 /// the store is out of reach nothing is known of its slots.
 pub(crate) fn others_take_all(
-    waiting: &Waiting,
-    scheduler: &Scheduler<Waiting>,
+    waiting: &WaitingMessage,
+    scheduler: &Scheduler<WaitingMessage>,
     availability: Availability,
     now: Mono,
 ) -> Option<NoTurn> {
@@ -93,7 +93,7 @@ pub(crate) fn others_take_all(
 }
 
 /// Settles a message that has its turn too late.
-pub(crate) fn refuse(waiting: Waiting, late: NoTurn, pacer: &PacerHandle, now: Mono) {
+pub(crate) fn refuse(waiting: WaitingMessage, late: NoTurn, pacer: &PacerHandle, now: Mono) {
     let job = waiting.job;
     job.route.meters.denials.increment(1);
     let (wait, store_now) = (late.at.since(now), pacer.store_time(now));
@@ -135,9 +135,11 @@ impl NoTurnReason {
             }
             Self::Slots(WaitReason::Paused) => format!("an operator paused the limit {limit}"),
             Self::Others { .. } => "others came first".to_owned(),
-            Self::Route(Shut::Paused) => "an operator paused these callers".to_owned(),
-            Self::Route(Shut::Limit) => "a limit is paused, or lets nothing pass now".to_owned(),
-            Self::Route(Shut::Hours | Shut::Away) => "nothing passes now".to_owned(),
+            Self::Route(ShutReason::Paused) => "an operator paused these callers".to_owned(),
+            Self::Route(ShutReason::Limit) => {
+                "a limit is paused, or lets nothing pass now".to_owned()
+            }
+            Self::Route(ShutReason::Hours | ShutReason::Away) => "nothing passes now".to_owned(),
         }
     }
 }

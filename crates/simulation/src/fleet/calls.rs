@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use sluiced_core::after_call::{
-    AfterCall, AnswerStatus, CallEnd, CallRules, KeyChanges, NextStep, NextWait, OnceRule, Shows,
-    Throttles, decide,
+    AfterCall, AnswerScope, AnswerStatus, CallEnd, CallRules, KeyChanges, NextStep, NextWait,
+    OnceRule, ThrottleSubject, decide,
 };
 use sluiced_core::backoff::Backoff;
 use sluiced_core::judge::Outcome;
@@ -180,7 +180,7 @@ impl<'a, W: FleetWatch> Fleet<'a, W> {
             },
             began: mono,
             outcome,
-            throttles: Throttles::Unsaid,
+            throttles: ThrottleSubject::Unsaid,
             reply: Ok(AnswerStatus {
                 number,
                 is_about_us: false,
@@ -198,7 +198,7 @@ impl<'a, W: FleetWatch> Fleet<'a, W> {
                 retry: Backoff::new(REFUSED, REFUSED),
                 max_refused: Duration::MAX,
                 max_hold: route.max_hold,
-                shows: Shows::Account,
+                shows: AnswerScope::Account,
             },
             interval: interval.unwrap_or_default(),
             used: &[],

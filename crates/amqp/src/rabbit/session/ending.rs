@@ -13,7 +13,7 @@ use tokio::time::{Instant, timeout_at};
 
 use super::Session;
 use super::consuming::cancel_consumers;
-use super::late::Late;
+use super::late::LateVerdicts;
 use crate::rabbit::RabbitError;
 use sluiced_ports::queue::Leftover;
 
@@ -50,7 +50,7 @@ impl Session {
             self.unsettled.originals.remove(&tag);
         }
         let originals = std::mem::take(&mut self.unsettled.originals);
-        Late::start(self.context, self.settlements, originals);
+        LateVerdicts::start(self.context, self.settlements, originals);
     }
 
     /// The broker gets back what it delivered on this channel.

@@ -20,14 +20,14 @@ use crate::rabbit::supervisor::Context;
 use sluiced_ports::queue::{Settlement, Verdict};
 
 /// The messages of a session that has ended, and their verdicts.
-pub(super) struct Late {
+pub(super) struct LateVerdicts {
     context: Arc<Context>,
     settlements: mpsc::UnboundedReceiver<Settlement>,
     /// Without a verdict, by tag.
     originals: HashMap<u64, Original>,
 }
 
-impl Late {
+impl LateVerdicts {
     /// Starts to receive. Must be called inside a tokio runtime.
     pub(super) fn start(
         context: Arc<Context>,

@@ -102,7 +102,7 @@ fn a_message_that_passes_after_it_was_refused_for_nothing_came_too_early() {
     assert!(passes.came_early && !passes.tries.refused_without_subject);
     let held = refused_alone(&answered(Outcome::Held { wait: SECOND }, 429));
     let named = refused_alone(&CallEnd {
-        throttles: Throttles::Key {
+        throttles: ThrottleSubject::Key {
             key: 7,
             is_for_all: false,
         },
@@ -119,7 +119,7 @@ fn a_throttled_answer_that_names_a_key_closes_it() {
     let mut refusals = Refusals::default();
     let mut gate = Gate::new(None, None);
     let call = |is_for_all| CallEnd {
-        throttles: Throttles::Key { key: 5, is_for_all },
+        throttles: ThrottleSubject::Key { key: 5, is_for_all },
         keys: &[5],
         ..answered(Outcome::Throttled { wait }, 429)
     };
@@ -154,14 +154,14 @@ fn a_throttled_answer_that_names_a_key_closes_it() {
 fn a_throttled_answer_that_names_the_paced_limit_freezes_it_at_once() {
     let wait = seconds(7);
     let named = CallEnd {
-        throttles: Throttles::All,
+        throttles: ThrottleSubject::All,
         ..answered(Outcome::Throttled { wait }, 429)
     };
     let follows = alone(&named);
     assert_eq!((follows.freeze, follows.closes), (Some(wait), None));
     // Only an answer that means "not now" names what it throttles.
     let failed = CallEnd {
-        throttles: Throttles::All,
+        throttles: ThrottleSubject::All,
         ..answered(Outcome::TRANSIENT, 500)
     };
     assert_eq!(alone(&failed).freeze, None);
@@ -179,7 +179,7 @@ fn where_hosts_differ_refusals_freeze_nothing() {
             keys: &host,
             ..answered(THROTTLED, 429)
         };
-        call.rules.shows = Shows::Host;
+        call.rules.shows = AnswerScope::Host;
         let follows = decide(&call, &mut gate, &mut refusals, |at| at);
         assert_eq!(follows.freeze, None, "message {message}");
         let closed =

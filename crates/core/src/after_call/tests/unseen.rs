@@ -21,7 +21,7 @@ fn a_call_whose_answer_is_not_seen_says_nothing_of_the_account() {
             message: 1_000 + message,
             ..answered(Outcome::Accepted, 200)
         };
-        unseen.rules.shows = Shows::Nothing;
+        unseen.rules.shows = AnswerScope::Nothing;
         let follows = decide(&unseen, &mut gate, &mut refusals, |at| at);
         assert_eq!(follows.next, NextStep::Done);
         assert!(!follows.came_early);
@@ -36,7 +36,7 @@ fn a_call_whose_answer_is_not_seen_opens_only_keys_that_it_waited_for() {
     let key = [7];
     let refused = CallEnd {
         keys: &key,
-        throttles: Throttles::Key {
+        throttles: ThrottleSubject::Key {
             key: 7,
             is_for_all: false,
         },
@@ -49,7 +49,7 @@ fn a_call_whose_answer_is_not_seen_opens_only_keys_that_it_waited_for() {
             keys: &key,
             ..answered(Outcome::Accepted, 200)
         };
-        unseen.rules.shows = Shows::Nothing;
+        unseen.rules.shows = AnswerScope::Nothing;
         let follows = decide(&unseen, &mut gate, &mut refusals, |at| at);
         assert_eq!(follows.keys, KeyChanges::Pass(opens), "{began:?}");
     }

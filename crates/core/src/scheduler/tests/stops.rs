@@ -33,9 +33,9 @@ fn deferring_moves_what_would_come_earlier_and_only_that() {
 #[test]
 fn a_gate_holds_messages_until_it_opens_and_lets_them_go_when_it_opens_early() {
     let at = Mono::from_micros;
-    let all = Sends::All(None);
-    let shut = Sends::Nothing(at(5_000), Shut::Limit);
-    let granted = Sends::Granted {
+    let all = SendRule::All(None);
+    let shut = SendRule::Nothing(at(5_000), ShutReason::Limit);
+    let granted = SendRule::Granted {
         opening: at(3_000),
         end: None,
     };
