@@ -69,7 +69,7 @@ end
 
 -- The decision if a limit may not be asked.
 local function shut(charges)
-  local untl, by = now, nil
+  local opens_at, by = now, nil
   for i = 1, #charges do
     gate(charges[i].cell.limit)
     if charges[i].cell.limit.outdated then
@@ -78,10 +78,10 @@ local function shut(charges)
     end
   end
   for i = 1, #charges do
-    if charges[i].cell.limit.untl > untl then untl, by = charges[i].cell.limit.untl, i end
+    if charges[i].cell.limit.opens_at > opens_at then opens_at, by = charges[i].cell.limit.opens_at, i end
   end
   if not by then return false end
-  answer(4, by - 1, untl, charges[by].cell.limit.why)
+  answer(4, by - 1, opens_at, charges[by].cell.limit.why)
   return true
 end
 

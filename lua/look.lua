@@ -14,6 +14,6 @@ gate(cell.limit)
 look(cell)
 local remaining, reset_at = room(cell)
 local fits = fit(cell, 1)
-local untl = cell.limit.untl
+local opens_at = cell.limit.opens_at
 return { now, cell.rule.most, remaining, reset_at, fits == FULL and 1 or fits > now and fits or 0,
-  untl > now and untl or 0, cell.limit.why, cell.taken and written(cell) or '' }
+  opens_at > now and opens_at or 0, cell.limit.why, cell.taken and written(cell) or '' }

@@ -143,28 +143,28 @@ local function forgotten_at(limit, since)
   return own and own(limit.rule, since) or since + limit.kind.span(limit.rule)
 end
 
--- Whether the limit may be asked (`cell::LimitAccess`): `outdated`, or closed `untl` and `why`.
+-- Whether the limit may be asked (`cell::LimitAccess`): `outdated`, or closed `opens_at` and `why`.
 local function gate(limit)
-  if limit.untl then return end
+  if limit.opens_at then return end
   local policy = call('HMGET', limit.policy, 'version', 'paused_until', 'opened_at', 'remade_at')
   limit.outdated = (field(policy[1]) or 0) ~= limit.version
-  limit.untl, limit.why = field(policy[2]) or 0, PAUSED
+  limit.opens_at, limit.why = field(policy[2]) or 0, PAUSED
   local opened_at = field(policy[3]) or 0
   -- A change of its kind is a loss for the limit.
   local lost_at = max(generation.lost_at, field(policy[4]) or 0)
   -- Windows come again when the clock went back. Everything else only counts for longer.
   if limit.kind == kinds.w then lost_at = max(lost_at, generation.back_at) end
-  local untl, why = 0, LOST
+  local opens_at, why = 0, LOST
   if limit.wait == 0 then
     -- An operator chose not to wait.
   elseif generation.guard_until > now then
-    untl, why = generation.guard_until, GUARDED
+    opens_at, why = generation.guard_until, GUARDED
   elseif lost_at > 0 and (opened_at < lost_at or opened_at > now) then
     -- Opened later than now: the clock went back, and that was of another loss.
-    untl = forgotten_at(limit, lost_at)
-    if limit.wait >= 0 then untl = min(untl, lost_at + limit.wait) end
+    opens_at = forgotten_at(limit, lost_at)
+    if limit.wait >= 0 then opens_at = min(opens_at, lost_at + limit.wait) end
   end
-  if untl > max(limit.untl, now) then limit.untl, limit.why = untl, why end
+  if opens_at > max(limit.opens_at, now) then limit.opens_at, limit.why = opens_at, why end
 end
 
 -- From when on nothing that was taken counts (`Rule::back_at`).

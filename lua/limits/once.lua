@@ -24,10 +24,10 @@ function kinds.o.load(r, value)
     if forgotten(r, ends) <= now then return {} end
     return { since = since, ends = min(ends, now + r.lease), ticket = ticket }, ends > now + r.lease
   end
-  local untl = number(match(value, '^o (%d+)$'))
-  if not untl then return nil end
-  if untl <= now then return {} end
-  return { done = min(untl, now + r.ttl) }, untl > now + r.ttl
+  local done_until = number(match(value, '^o (%d+)$'))
+  if not done_until then return nil end
+  if done_until <= now then return {} end
+  return { done = min(done_until, now + r.ttl) }, done_until > now + r.ttl
 end
 
 function kinds.o.save(s)

@@ -286,11 +286,11 @@ async fn serve(
     }
     let watched = watch_for_manager(&notifier, &health, &last);
     let stopping = say_that_it_stops(&notifier, loaded.settings.service.grace.get(), &stop);
-    let goodbye = TaskTracker::new();
+    let status_task = TaskTracker::new();
     let started = |running: &RunningDaemon| {
         let (status, limits) = (Arc::clone(&running.status), Arc::clone(&running.limits));
         let reports = board.report(status, limits, last.clone());
-        goodbye.spawn(health.lifelong("the status", reports));
+        status_task.spawn(health.lifelong("the status", reports));
         let policies = Arc::clone(&running.policies);
         let reloads = Reloads::new(files.to_vec(), loaded.clone(), policies, notifier.clone());
         let reloading = health.lifelong("reloading", reloads.run(hangups));
@@ -305,8 +305,8 @@ async fn serve(
     let exit = until_done(loaded, clock, &health, started, &stop).await;
     stopping.abort();
     last.cancel();
-    goodbye.close();
-    goodbye.wait().await;
+    status_task.close();
+    status_task.wait().await;
     watched.await.ok();
     exit.unwrap_or_else(|why| {
         error!("{why}");

@@ -84,7 +84,7 @@ pub(super) async fn run(args: &TryArgs, out: &mut (impl Write + Send)) -> Result
     } else {
         read(args)?
     };
-    let label = trial.route.label(&message).map_err(|why| {
+    let inputs = trial.route.limit_inputs(&message).map_err(|why| {
         Refusal::Failed(format!(
             "route {name}: a limit cannot count it: {why}; it would be a dead letter (`on_invalid`)"
         ))
@@ -94,7 +94,7 @@ pub(super) async fn run(args: &TryArgs, out: &mut (impl Write + Send)) -> Result
             "route {name}: no request can be made of it: {why}; it would be a dead letter"
         ))
     })?;
-    let answers = answers(&opened, &trial, &label).await?;
+    let answers = answers(&opened, &trial, &inputs).await?;
     let paced = trial.route.limits.iter().find(|limit| limit.rule.is_none());
     let paced_name = paced.map(|limit| limit.name.as_str());
     let ahead = Ahead::of(opened.replicas().await?, name, paced_name, args.peek);
@@ -177,7 +177,7 @@ async fn peeked(
 async fn answers(
     opened: &OpenLimits,
     trial: &Trial,
-    label: &LimitInputs,
+    inputs: &LimitInputs,
 ) -> Result<Vec<LimitAnswer>, Refusal> {
     let free = |limit: &str, now: String, wait| LimitAnswer {
         limit: limit.to_owned(),
@@ -188,7 +188,7 @@ async fn answers(
         is_end: false,
     };
     let (mut answers, mut now) = (Vec::new(), None);
-    for (limit, charge) in trial.route.limits.iter().zip(&label.charges) {
+    for (limit, charge) in trial.route.limits.iter().zip(&inputs.charges) {
         if let Some(charge) = charge {
             let queue = trial.route.rules.queue.as_str();
             let (at, answer) = answer(opened, limit, queue, charge).await?;

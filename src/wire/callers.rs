@@ -256,7 +256,7 @@ fn rules(settings: &Settings, name: &str, callers: &types::Callers) -> RouteRule
         calls: CallRules {
             max_attempts: 1,
             retry: RETRY,
-            max_refused: HELD,
+            max_throttled: HELD,
             max_hold: callers.max_wait.get(),
             shows: AnswerScope::Nothing,
         },

@@ -18,6 +18,7 @@ use sluiced_ports::store::{PacedRow, Store};
 use sluiced_settings::made::Costing;
 use sluiced_settings::made::ZoneText;
 use sluiced_settings::types::{Paced, Route, Settings};
+use sluiced_telemetry::waits::ROUTE;
 use sluiced_template::{
     CostOf, LimitCounting, LimitTemplates, OwnRules, QuotaIn, RouteActuals, RouteFigures,
     RouteQuotas, RouteThrottles, SegmentCounting, WrongLimitTemplate,
@@ -106,7 +107,7 @@ impl<'a> Pacers<'a> {
         let paced = self.settings.paced_of(limits);
         let name = match paced {
             Some((limit, _)) => limit.to_owned(),
-            None => format!("route.{}", spec.name),
+            None => format!("{ROUTE}{}", spec.name),
         };
         let store = &self.store;
         let policies = self.policies;

@@ -65,7 +65,7 @@ impl PlannedRoute {
     ///
     /// # Errors
     /// When a limit cannot count it.
-    pub fn label(&self, message: &Message) -> Result<LimitInputs, Undecodable> {
+    pub fn limit_inputs(&self, message: &Message) -> Result<LimitInputs, Undecodable> {
         self.templates.of(message, self.facts())
     }
 

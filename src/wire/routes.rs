@@ -65,7 +65,7 @@ fn call_rules(route: &Route) -> CallRules {
     CallRules {
         max_attempts: route.max_attempts,
         retry: route.retry.backoff(),
-        max_refused: route.max_throttled.get(),
+        max_throttled: route.max_throttled.get(),
         max_hold: route.max_hold.get(),
         shows: match route.hosts_differ() {
             true => AnswerScope::Host,

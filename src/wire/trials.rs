@@ -114,7 +114,11 @@ impl Trial {
     ///
     /// # Errors
     /// When it is too large, or a limit cannot count it or can never let it pass.
-    pub fn label_at(&self, message: &Message, attempt: u32) -> Result<LimitInputs, Undecodable> {
+    pub fn limit_inputs_at(
+        &self,
+        message: &Message,
+        attempt: u32,
+    ) -> Result<LimitInputs, Undecodable> {
         let (bytes, most) = (message.body.len() as u64, self.route.rules.max_body);
         if bytes > most {
             return Err(Undecodable {
@@ -122,11 +126,11 @@ impl Trial {
                 why: format!("it has {bytes} bytes; max_body is {most}"),
             });
         }
-        let label = self
+        let inputs = self
             .route
             .templates
             .of(message, self.route.facts_of(attempt))?;
-        for (limit, charge) in self.route.limits.iter().zip(&label.charges) {
+        for (limit, charge) in self.route.limits.iter().zip(&inputs.charges) {
             let most = limit.rule.as_ref().map(Rule::max_cost);
             if let (Some(most), Some(charge)) = (most, charge)
                 && charge.cost.units() > most
@@ -137,7 +141,7 @@ impl Trial {
                 });
             }
         }
-        Ok(label)
+        Ok(inputs)
     }
 
     /// What its first call would send.
@@ -198,16 +202,16 @@ impl Trial {
             (BuiltDownstream::Http(_), TestAnswer::Smpp(_)) => return Err(ForecastError::NotSmpp),
             (BuiltDownstream::Smpp(_), TestAnswer::Http(_)) => return Err(ForecastError::NotHttp),
         };
-        let label = self.label_at(message, attempt)?;
+        let inputs = self.limit_inputs_at(message, attempt)?;
         // A limit that does not count the message is not believed to have refused it.
         let throttles = self
             .throttles(message, facts, &judgement)
-            .filter(|name| self.named(&label, name) != ThrottleSubject::Unsaid);
+            .filter(|name| self.named(&inputs, name) != ThrottleSubject::Unsaid);
         let before = Tries {
             attempts: attempt.saturating_sub(1),
             ..Tries::default()
         };
-        let follows = self.follows(&label, before, &judgement, throttles.as_deref());
+        let follows = self.follows(&inputs, before, &judgement, throttles.as_deref());
         let answer = judgement.answer.as_ref();
         let numbers = answer.map(|answer| self.numbers(message, facts, answer));
         let [used, left] = numbers.unwrap_or_default();
@@ -227,7 +231,7 @@ impl Trial {
 
     fn follows(
         &self,
-        label: &LimitInputs,
+        inputs: &LimitInputs,
         tries: Tries,
         judgement: &Judgement,
         throttles: Option<&str>,
@@ -240,7 +244,7 @@ impl Trial {
             now,
             began: now.local,
             outcome: judgement.outcome,
-            throttles: throttles.map_or(ThrottleSubject::Unsaid, |name| self.named(label, name)),
+            throttles: throttles.map_or(ThrottleSubject::Unsaid, |name| self.named(inputs, name)),
             reply: judgement.reply.map(Status::as_answer),
             maybe_delivered: judgement.maybe_delivered,
             has_rest: judgement.rest.is_some(),
@@ -248,7 +252,7 @@ impl Trial {
             message: 0,
             keys: &[],
             tries,
-            once: self.once(label),
+            once: self.once(inputs),
             rules: self.route.rules.calls,
             interval: Duration::ZERO,
             used: &[],
@@ -261,8 +265,8 @@ impl Trial {
     }
 
     /// Whether the message may be called again if it may have been accepted.
-    fn once(&self, label: &LimitInputs) -> OnceRule {
-        let limits = self.route.limits.iter().zip(&label.charges);
+    fn once(&self, inputs: &LimitInputs) -> OnceRule {
+        let limits = self.route.limits.iter().zip(&inputs.charges);
         let counting = limits.filter(|(_, charge)| charge.is_some());
         let never = |rule: &Rule| matches!(rule, Rule::Once(once) if once.on_unknown() == OnUnknown::DeadLetter);
         let mut rules = counting.filter_map(|(limit, _)| limit.rule.as_ref());
@@ -273,8 +277,8 @@ impl Trial {
     }
 
     /// The limit of this name, as the one that refused a call of the message.
-    fn named(&self, label: &LimitInputs, name: &str) -> ThrottleSubject {
-        let mut limits = self.route.limits.iter().zip(&label.charges);
+    fn named(&self, inputs: &LimitInputs, name: &str) -> ThrottleSubject {
+        let mut limits = self.route.limits.iter().zip(&inputs.charges);
         let Some((limit, charge)) = limits.find(|(limit, _)| limit.name == name) else {
             return ThrottleSubject::Unsaid;
         };

@@ -68,12 +68,12 @@ fn seeds(part: u64) {
 }
 
 #[test]
-fn seeds_hold() {
+fn the_first_half_of_the_seeds_holds() {
     seeds(0);
 }
 
 #[test]
-fn more_seeds_hold() {
+fn the_second_half_of_the_seeds_holds() {
     seeds(1);
 }
 

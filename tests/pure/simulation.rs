@@ -47,22 +47,22 @@ fn seeds(part: u64) {
 }
 
 #[test]
-fn seeds_hold() {
+fn the_first_quarter_of_the_seeds_holds() {
     seeds(0);
 }
 
 #[test]
-fn more_seeds_hold() {
+fn the_second_quarter_of_the_seeds_holds() {
     seeds(1);
 }
 
 #[test]
-fn yet_more_seeds_hold() {
+fn the_third_quarter_of_the_seeds_holds() {
     seeds(2);
 }
 
 #[test]
-fn the_last_seeds_hold() {
+fn the_last_quarter_of_the_seeds_holds() {
     seeds(3);
 }
 

@@ -114,9 +114,7 @@ impl RabbitQueue {
             events: Arc::clone(&self.events),
         }))
     }
-}
 
-impl RabbitQueue {
     /// Where a route publishes what arrives by itself and belongs to no delivery. Must be called inside a tokio
     /// runtime.
     #[must_use]

@@ -208,7 +208,7 @@ async fn end(
     if !ending.unused {
         return reply::permit_ended(service.permits.end(id, PermitEnd::Used));
     }
-    if service.permits.is_first_word(id) {
+    if service.permits.take_first_word(id) {
         service.meters.unused_permits.increment(1);
     }
     reply::permit_ended(service.permits.end(id, PermitEnd::Unused))

@@ -174,7 +174,7 @@ impl CallEnd<'_> {
                     refusals.note_named(key, self.now.local);
                     refused.push((key, wait));
                 }
-                match self.tries.refused_for(self.now.store) >= self.rules.max_refused {
+                match self.tries.refused_for(self.now.store) >= self.rules.max_throttled {
                     true => Consequence::Dead(DeadReason::Throttled),
                     false => Consequence::Aside(wait),
                 }
@@ -202,7 +202,7 @@ impl CallEnd<'_> {
         let ruling = refusals.rule_on(&refusal, self.now.local);
         let consequence = if ruling.is_about_all {
             Consequence::Freeze(ruling.wait)
-        } else if refused_for >= self.rules.max_refused && ruling.others_pass {
+        } else if refused_for >= self.rules.max_throttled && ruling.others_pass {
             Consequence::Dead(DeadReason::Throttled)
         } else {
             Consequence::Aside(ruling.wait)

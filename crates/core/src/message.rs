@@ -176,9 +176,7 @@ impl Sum {
             keyed: self.keyed + other.keyed,
         }
     }
-}
 
-impl Sum {
     /// Counts one in.
     pub fn add<T: Queued>(&mut self, item: &T) {
         let units = item.cost().units();

@@ -236,7 +236,7 @@ impl Pacing {
         slots
     }
 
-    /// The question to send now for one of the rows, if it is time for one.
+    /// The ask to send now for one of the rows, if it is time for one.
     pub(super) fn ask(&mut self, now: Mono, demand: Sum, mut head: Head) -> Option<(Row, Ask)> {
         let Self::Paced(rows) = self else {
             return None;
@@ -285,9 +285,9 @@ impl Pacing {
     }
 
     /// A row is frozen, as the store says.
-    pub fn frozen(&mut self, row: Row, freeze: &Freeze, now: Mono) {
+    pub fn note_freeze(&mut self, row: Row, freeze: &Freeze, now: Mono) {
         if let Some(holder) = self.holder_mut(row) {
-            holder.frozen(freeze, now);
+            holder.note_freeze(freeze, now);
         }
     }
 
@@ -311,11 +311,11 @@ impl Pacing {
     }
 
     /// Frozen for `length` from now, on all rows.
-    pub fn frozen_for(&mut self, length: Duration, now: Mono) {
+    pub fn freeze_for(&mut self, length: Duration, now: Mono) {
         match self {
             Self::Paced(rows) => {
                 for holder in rows.holders_mut() {
-                    holder.frozen_for(length, now);
+                    holder.freeze_for(length, now);
                 }
             }
             Self::Free { frozen_until } => *frozen_until = (*frozen_until).max(Some(now + length)),
@@ -330,7 +330,7 @@ impl Pacing {
                     holder.freeze_after_refusal(length, now);
                 }
             }
-            Self::Free { .. } => self.frozen_for(length, now),
+            Self::Free { .. } => self.freeze_for(length, now),
         }
     }
 

@@ -23,7 +23,6 @@
 //!
 //! A store only keeps the policy: it replaces one by another that was made from it (`lua/replace.lua`). If two updates
 //! meet, the second one is decided again.
-//!
 
 mod replacement;
 mod text;

@@ -5,17 +5,17 @@
 //! of its own, whose slots are always due. The pacer (`pipeline::pacer`: a thread with a timer and connections to the
 //! stores) asks [`Scheduler::poll`] what to do, does it, and reports back.
 //!
-//! A message that keyed limits count passes through stages:
+//! A message that keyed limits count passes through these states here (`pipeline::pacer` draws those around them):
 //!
 //! ```text
-//!             asked for late, in batches          at its slot
-//!   ready ──────────────────────────> asked ──> permitted ──> sent
-//!     ^ its key opens                   │           │ its permit ran out before its slot came
-//!     │                                 v           v
-//!   key queue <───────────────────── denied      refunded, ready again
+//!             asked for, in batches          its slot is due
+//!   Ready ──────────────────────> Asked ──> Permitted ──> sent
+//!     ^ its key opens               │           │ its permit ran out before its slot came
+//!     │                             v           v
+//!   WaitsForKey <───────────────── denied     refunded, Ready again
 //! ```
 //!
-//! A message that no keyed limit counts goes from ready to its slot. Nothing is sent without a slot
+//! A message that no keyed limit counts goes from `Ready` to its slot. Nothing is sent without a slot
 //! and, where keyed limits count it, a permit that is still valid when the call leaves.
 //!
 //! Events go in through the methods, actions come out of [`Scheduler::poll`]. The daemon, the simulation and
@@ -325,8 +325,8 @@ impl<T: Queued> Scheduler<T> {
             .questions
             .as_ref()
             .map_or(Duration::ZERO, Questions::lead);
-        let row = self.pacing.reach().saturating_sub(lead);
-        row.max(self.pacing.span(item.cost()))
+        let reach_after_lead = self.pacing.reach().saturating_sub(lead);
+        reach_after_lead.max(self.pacing.span(item.cost()))
     }
 
     /// What the next message needs of its slots. A slot that comes before the answer of its keyed limits

@@ -121,7 +121,7 @@ impl Admission {
     }
 
     /// Hands an answer to the scheduler, and records the decisions in metrics and log.
-    pub(super) fn answered(
+    pub(super) fn take_answer(
         &mut self,
         AnsweredQuestion { question, answer }: AnsweredQuestion,
         scheduler: &mut Scheduler<WaitingMessage>,

@@ -68,7 +68,7 @@ impl AnsweredCall {
             job.route.meters.denials.increment(1);
         }
         if follows.came_early {
-            pacer.measures.refused(pacer.clock.now());
+            pacer.measures.note_refusal(pacer.clock.now());
         }
         if let Some(wait) = follows.freeze {
             pacer.freeze(wait, detail);
@@ -146,7 +146,7 @@ impl AnsweredCall {
         let late = started.since(self.slot.at);
         let lateness = &pacer.meters.slot_lateness_seconds;
         lateness.record(late.as_secs_f64());
-        pacer.measures.late(late, started);
+        pacer.measures.note_lateness(late, started);
         let age = started.since(job.delivery.received());
         job.route.holding.called(job.tenant(), started);
         let meters = &job.route.meters;

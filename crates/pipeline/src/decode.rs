@@ -51,7 +51,7 @@ pub(super) fn decode(
     }
     let wait = own_wait(message, now.store);
     let origin = origin(message, &history, wait);
-    made(route, delivery, history, origin, now)
+    decode_or_settle(route, delivery, history, origin, now)
 }
 
 /// Makes a message that waits for its slot from a delivery that another route of the queue received, or settles it.
@@ -62,31 +62,31 @@ pub(super) fn decode_moved(
     now: Now,
 ) -> Option<WaitingMessage> {
     let (delivery, history) = (moved.delivery, moved.history);
-    let mut waiting = made(route, delivery, history, CameFrom::Bound, now)?;
+    let mut waiting = decode_or_settle(route, delivery, history, CameFrom::Bound, now)?;
     waiting.job.ticket = moved.ticket;
     Some(waiting)
 }
 
 /// The message of a delivery, or `None` if it is settled.
-fn made(
+fn decode_or_settle(
     route: &Arc<Route>,
     delivery: Delivery,
     history: History,
     origin: CameFrom,
     now: Now,
 ) -> Option<WaitingMessage> {
-    let reading = Decoder {
+    let decoder = Decoder {
         route,
         message: delivery.message(),
         history: &history,
         origin,
         now,
     };
-    match reading.read() {
+    match decoder.read() {
         Ok(read) => {
             route.fitness.record_fit();
             let route = Arc::clone(route);
-            let job = Job::new(route, delivery, history, read.times, read.takes, read.held);
+            let job = Job::new(route, delivery, history, read.times, read.demand, read.held);
             let mut waiting = job.waiting(read.call);
             waiting.not_before = (!read.wait.is_zero()).then(|| now.local + read.wait);
             Some(waiting)
@@ -109,7 +109,7 @@ fn made(
 struct DecodedParts {
     call: Box<dyn Call>,
     times: Times,
-    takes: Demand,
+    demand: Demand,
     held: HeldToken,
     /// How long it must wait before it may be sent; zero: it may be sent now.
     wait: Duration,
@@ -130,8 +130,8 @@ impl Decoder<'_> {
         let route = self.route;
         let (ends, wait) = self.may_be_sent()?;
         let facts = route.facts(self.history);
-        let (takes, zone) = self.counted(facts)?;
-        let (times, wait) = self.times(ends, wait, zone)?;
+        let (demand, zone) = self.count(facts)?;
+        let (times, wait) = self.find_times(ends, wait, zone)?;
         let born = self.history.born(self.message);
         let opened = times
             .hours
@@ -140,8 +140,8 @@ impl Decoder<'_> {
         let waits_since = opened.map_or(born, |opened| born.max(opened));
         let held = route
             .holding
-            .take_in(takes.share, self.origin, waits_since, self.now.local)
-            .ok_or_else(|| parked(takes.share, self.history, self.now.store))?;
+            .take_in(demand.share, self.origin, waits_since, self.now.local)
+            .ok_or_else(|| parked(demand.share, self.history, self.now.store))?;
         let call = route
             .downstream
             .prepare(self.message, facts)
@@ -152,13 +152,13 @@ impl Decoder<'_> {
         Ok(DecodedParts {
             call,
             times,
-            takes,
+            demand,
             held,
             wait,
         })
     }
 
-    fn buried(&self, reason: DeadReason, detail: String) -> Verdict {
+    fn dead_verdict(&self, reason: DeadReason, detail: String) -> Verdict {
         dead(self.history, reason, detail, self.now.store)
     }
 
@@ -172,7 +172,7 @@ impl Decoder<'_> {
         let rules = &self.route.rules;
         if let Some(why) = message.headers.get(header::UNREADABLE) {
             let detail = why.as_text().unwrap_or_default().to_owned();
-            return Err(self.buried(DeadReason::Unreadable, detail));
+            return Err(self.dead_verdict(DeadReason::Unreadable, detail));
         }
         let ends = history.deadline(message, rules.max_age);
         if ends.is_some_and(|end| end <= now) {
@@ -181,7 +181,7 @@ impl Decoder<'_> {
         let (bytes, most) = (message.body.len() as u64, rules.max_body);
         if bytes > most {
             let detail = format!("{bytes} bytes; max_body is {most}");
-            return Err(self.buried(DeadReason::Oversized, detail));
+            return Err(self.dead_verdict(DeadReason::Oversized, detail));
         }
         let wait = own_wait(message, now);
         if wait > rules.calls.max_hold {
@@ -193,7 +193,7 @@ impl Decoder<'_> {
     }
 
     /// When it may be sent, by the clock of its own `zone` if it has one, and how long it waits for that.
-    fn times(
+    fn find_times(
         &self,
         ends: Option<StoreTime>,
         wait: Duration,
@@ -210,41 +210,41 @@ impl Decoder<'_> {
         };
         let hours = hours.in_zone(zone);
         let opening = hours.opens(now.store + wait);
-        let wait = opening.since(now.store);
-        if wait > rules.calls.max_hold {
-            return Err(later(self.history, wait, now.store));
+        let until_opening = opening.since(now.store);
+        if until_opening > rules.calls.max_hold {
+            return Err(later(self.history, until_opening, now.store));
         }
         let closes = hours.stretch(opening).until;
         times.closes = closes.map(|at| (local(at), at));
         times.hours = Some(hours);
-        Ok((times, wait))
+        Ok((times, until_opening))
     }
 
     /// What it takes of the limits of its route, and its own time zone.
-    fn counted(&self, facts: Facts<'_>) -> Result<(Demand, Option<Zone>), Verdict> {
+    fn count(&self, facts: Facts<'_>) -> Result<(Demand, Option<Zone>), Verdict> {
         let route = self.route;
         let invalid = |detail| self.unfit(DeadReason::Invalid, detail);
-        let labelled = route.counting.templates.of(self.message, facts);
-        let label = labelled.map_err(|why| {
+        let made = route.counting.templates.of(self.message, facts);
+        let inputs = made.map_err(|why| {
             debug!(route = %route.name, %why, "a limit cannot count a message");
             invalid(why.to_string())
         })?;
-        let takes = takes(route, &label);
+        let demand = demand(route, &inputs);
         // The templates know the limits of the file; they may have been lowered since.
-        for Charge { limit, cost, .. } in &takes.charges {
+        for Charge { limit, cost, .. } in &demand.charges {
             let most = limit.policy().rule.max_cost();
             if u64::from(cost.get()) > most {
                 return Err(invalid(too_dear(&limit.name, most)));
             }
         }
-        Ok((takes, label.zone))
+        Ok((demand, inputs.zone))
     }
 }
 
 /// What a message takes of the limits of its route.
-fn takes(route: &Route, label: &LimitInputs) -> Demand {
+fn demand(route: &Route, inputs: &LimitInputs) -> Demand {
     let counting = &route.counting;
-    let priority = label.priority.as_ref().map(|made| match made {
+    let priority = inputs.priority.as_ref().map(|made| match made {
         Ok(priority) => *priority,
         Err(why) => {
             if let Some(more) = NO_PRIORITY.event(route.ends.now()) {
@@ -253,20 +253,20 @@ fn takes(route: &Route, label: &LimitInputs) -> Demand {
             0
         }
     });
-    let mut takes = Demand {
+    let mut demand = Demand {
         priority: priority.unwrap_or_else(|| route.rules.priority.bounds()[0]),
         slots: Cost::ONE,
         charges: Vec::new(),
         keys: Vec::new(),
         share: Share::default(),
     };
-    for (charge, limit) in label.charges.iter().zip(&counting.limits) {
+    for (charge, limit) in inputs.charges.iter().zip(&counting.limits) {
         let Some(charge) = charge else { continue };
         match limit {
-            RouteLimit::Paced => takes.slots = charge.cost,
+            RouteLimit::Paced => demand.slots = charge.cost,
             RouteLimit::Keyed { limit, of_queue } => {
                 let queue = of_queue.then_some(route.rules.queue.as_str());
-                takes.charges.push(Charge {
+                demand.charges.push(Charge {
                     limit: Arc::clone(limit),
                     key: message_key(queue, charge.key.0.as_deref()),
                     cost: charge.cost,
@@ -275,14 +275,14 @@ fn takes(route: &Route, label: &LimitInputs) -> Demand {
         }
     }
     let id = |charge: &Charge| key_id(&charge.limit.name, charge.key);
-    takes.keys = takes.charges.iter().map(id).collect();
-    if let Some(tenant) = label.tenant.as_deref() {
-        takes.share = Share {
+    demand.keys = demand.charges.iter().map(id).collect();
+    if let Some(tenant) = inputs.tenant.as_deref() {
+        demand.share = Share {
             tenant: tenant_number(limit_key(&[tenant])),
             weight: route.rules.weight_of(tenant).into(),
         };
     }
-    takes
+    demand
 }
 
 /// Where a message comes from. It must not be parked if it has an AMQP priority or a time before which it may not be

@@ -40,7 +40,7 @@ pub(super) struct Job {
     pub(super) history: History,
     /// When it may be sent at all.
     times: Times,
-    takes: Demand,
+    demand: Demand,
     /// Calls in a row that could not leave in time.
     pub(super) too_late: u32,
     /// The ticket under which its keyed limits were asked last, if they were.
@@ -99,7 +99,7 @@ impl Job {
         delivery: Delivery,
         history: History,
         times: Times,
-        takes: Demand,
+        demand: Demand,
         held: HeldToken,
     ) -> Box<Self> {
         Box::new(Self {
@@ -107,7 +107,7 @@ impl Job {
             delivery,
             history,
             times,
-            takes,
+            demand,
             too_late: 0,
             ticket: None,
             rest: None,
@@ -143,7 +143,7 @@ impl Job {
                 let left = u32::try_from(rest.left.len())
                     .ok()
                     .and_then(NonZeroU32::new);
-                self.takes.slots = left.map_or(self.takes.slots, Cost::new);
+                self.demand.slots = left.map_or(self.demand.slots, Cost::new);
                 downstream.go_on(message, facts, rest.clone())
             }
             None => downstream.prepare(message, facts),
@@ -166,17 +166,17 @@ impl Job {
 
     /// How many slots of its paced limit it takes.
     pub(super) const fn slots(&self) -> Cost {
-        self.takes.slots
+        self.demand.slots
     }
 
     /// The tenant that it belongs to.
     pub(super) const fn tenant(&self) -> u64 {
-        self.takes.share.tenant
+        self.demand.share.tenant
     }
 
     /// What it takes of its keyed limits.
     pub(super) fn charges(&self) -> &[Charge] {
-        &self.takes.charges
+        &self.demand.charges
     }
 
     /// A number of its message, the same in this process wherever the message waited meanwhile.
@@ -188,7 +188,7 @@ impl Job {
 
     /// The keys of the message that are not for all messages.
     pub(super) fn own_keys(&self) -> Vec<KeyId> {
-        let keys = self.takes.keys.iter().copied();
+        let keys = self.demand.keys.iter().copied();
         keys.filter(|key| !self.route.counting.is_for_all(*key))
             .collect()
     }
@@ -196,7 +196,7 @@ impl Job {
     /// The route's priority, or its own in place of that, and its AMQP priority.
     fn priorities(&self) -> [u8; 2] {
         let message = self.delivery.message().properties.priority;
-        [self.takes.priority, message]
+        [self.demand.priority, message]
     }
 
     /// The last moment at which its call may leave, of a slot that is good until `leave_by`.
@@ -257,7 +257,7 @@ impl Job {
     fn leave(self, verdict: Verdict, why: Option<Why<'_>>, answer: Option<&Answer>) {
         let leaving = LeavingMessage {
             history: &self.history,
-            charges: &self.takes.charges,
+            charges: &self.demand.charges,
             verdict,
             why,
             answer,

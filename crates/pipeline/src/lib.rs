@@ -80,52 +80,14 @@ mod send;
 mod uncalled;
 mod verdict;
 
-use std::sync::Arc;
-
 pub use ends::arrivals::publish_arrivals;
 pub use ends::journal::Journal;
 pub use ends::results::{ComesBack, ResultRules, Results};
 pub use limit::facts::{Change, Changed, FileLimit, InForce, LimitFacts, RateBounds};
 pub use limit::rows::{FreezeRow, PacedRows, SlotSource};
-pub use pipeline::{Pipeline, PipelineSpec};
+pub use pipeline::{PacerSpec, Pipeline, PipelineLeftover, PipelineSpec, StartError};
 pub use policies::owner::{Owned, Owner, Ownership};
 pub use policies::pause::Pauses;
 pub use policies::{KeyedPolicy, PolicySpec};
 pub use route::rules::{AnswerRules, OnDenied, Priority, RouteRules, Tenants, WhenUnsendable};
 pub use route::{RouteLimit, RouteLimits, RouteSpec};
-
-use sluiced_core::schedule::Pace;
-use sluiced_ports::limits::LimitStore;
-
-/// A pacer and the routes that take its slots.
-#[derive(Debug)]
-pub struct PacerSpec {
-    /// The name of the paced limit; of a route without one, a name of its own.
-    pub name: Arc<str>,
-    pub slots: SlotSource,
-    /// `None`: the paced limit cannot be changed while it runs, or there is none.
-    pub policy: Option<PolicySpec<Vec<Pace>>>,
-    /// Where the keyed limits are. A pacer without a paced limit gets the store's time from there, too.
-    pub keyed: Arc<dyn LimitStore>,
-    pub routes: Vec<RouteSpec>,
-}
-
-/// A pacer thread that could not be started.
-#[derive(Debug, thiserror::Error)]
-#[error("no thread or timer for the limit `{limit}`: {source}")]
-pub struct StartError {
-    limit: String,
-    source: std::io::Error,
-}
-
-/// What was left when the pipeline was stopped.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct PipelineLeftover {
-    /// Calls that were still under way at the end of the grace: their messages go back to the
-    /// queue and may be sent again.
-    pub abandoned: u64,
-    /// Messages that went back to the queue unsent.
-    pub given_back: u64,
-    /// Verdicts that could not be made safe in time: the broker delivers these again.
-    pub unsettled: u64,
-}

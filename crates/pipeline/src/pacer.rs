@@ -322,7 +322,7 @@ impl Pacer {
             Some((row, sent, answer)) = self.asking.next(), if !self.asking.is_empty() => {
                 self.on_lease_answer(row, sent, answer);
             }
-            answered = self.admission.next() => self.answered(answered),
+            answered = self.admission.next() => self.on_admission_answer(answered),
             // A task that panicked has dropped its messages: they go back to their queues.
             Some(Ok(refunded)) = self.refunds.next(), if !self.refunds.is_empty() => {
                 self.go_on(refunded);
@@ -333,7 +333,7 @@ impl Pacer {
                 }
             }
             notice = notice => match notice {
-                Ok(notice) => self.noticed(notice),
+                Ok(notice) => self.on_notice(notice),
                 // What was missed is in the store. Leases bring freezes of a row.
                 Err(broadcast::error::RecvError::Lagged(_)) => {
                     self.look_at_breakers();

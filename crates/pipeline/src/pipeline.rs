@@ -18,7 +18,7 @@ use super::admit::KeyedAccess;
 use super::handle::{PacerHandle, ToPacer};
 use super::job::WaitingMessage;
 use super::limit::CurrentPolicy;
-use super::limit::rows::PacedRows;
+use super::limit::rows::{PacedRows, SlotSource};
 use super::meters::{AdmissionMeters, KeyedMeters};
 use super::pacer::{Pacer, Parts};
 use super::permit::refunder::Refunder;
@@ -29,13 +29,15 @@ use super::policies::pause::Pauses;
 use super::policies::{KeyedPolicy, PolicySpec, PolicyWatch};
 use super::policies::{owner, pause};
 use super::route::Route;
+use super::route::RouteSpec;
 use super::route::sharing;
-use super::{PacerSpec, PipelineLeftover, StartError, handshakes, meters, policies, receive};
+use super::{handshakes, meters, policies, receive};
 use sluiced_core::jitter::Jitter;
 use sluiced_core::leases::LeaseHolder;
 use sluiced_core::limits::generation::LostWait;
 use sluiced_core::pacing::Pacing;
 use sluiced_core::rate::Span;
+use sluiced_core::schedule::Pace;
 use sluiced_core::scheduler::{Questions, Scheduler};
 use sluiced_ports::clock::Clock;
 use sluiced_ports::limits::{GrantedCharge, LimitStore, RuleInForce};
@@ -50,6 +52,39 @@ const CLOSE_BOUND: Duration = Duration::from_secs(5);
 const REFUND_BOUND: Duration = Duration::from_secs(1);
 /// How long the last questions and their refunds may take, and the report that this replica leaves.
 const LEAVE_BOUND: Duration = Duration::from_secs(2);
+
+/// A pacer and the routes that take its slots.
+#[derive(Debug)]
+pub struct PacerSpec {
+    /// The name of the paced limit; of a route without one, a name of its own.
+    pub name: Arc<str>,
+    pub slots: SlotSource,
+    /// `None`: the paced limit cannot be changed while it runs, or there is none.
+    pub policy: Option<PolicySpec<Vec<Pace>>>,
+    /// Where the keyed limits are. A pacer without a paced limit gets the store's time from there, too.
+    pub keyed: Arc<dyn LimitStore>,
+    pub routes: Vec<RouteSpec>,
+}
+
+/// A pacer thread that could not be started.
+#[derive(Debug, thiserror::Error)]
+#[error("no thread or timer for the limit `{limit}`: {source}")]
+pub struct StartError {
+    limit: String,
+    source: std::io::Error,
+}
+
+/// What was left when the pipeline was stopped.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PipelineLeftover {
+    /// Calls that were still under way at the end of the grace: their messages go back to the
+    /// queue and may be sent again.
+    pub abandoned: u64,
+    /// Messages that went back to the queue unsent.
+    pub given_back: u64,
+    /// Verdicts that could not be made safe in time: the broker delivers these again.
+    pub unsettled: u64,
+}
 
 /// What a pipeline is made of.
 #[derive(Debug)]

@@ -45,9 +45,9 @@ use pause::Pauses;
 
 /// Replicas that receive a notice of the same change ask for the policy at random times within this.
 pub(super) const SPREAD: Duration = Duration::from_millis(100);
-/// Two questions are at least this far apart.
+/// Two declarations are at least this far apart.
 const GAP: Duration = Duration::from_millis(20);
-/// The first wait after a question that failed; it doubles up to [`PRESENCE`].
+/// The first wait after a declaration that failed; it doubles up to [`PRESENCE`].
 pub(super) const RETRY: Duration = Duration::from_millis(100);
 
 /// A limit whose policy may change while it runs. The pipeline uses it as a `T`: the paces of its rows (the
@@ -126,7 +126,7 @@ pub(super) struct PolicyWatch<T> {
     notices: Option<broadcast::Receiver<Notice>>,
     /// Received, and not in use yet.
     received: Option<(Arc<CurrentPolicy>, T)>,
-    /// The wait after the last question that failed.
+    /// The wait after the last declaration that failed.
     retry: Duration,
     jitter: Jitter,
     clock: Clock,
@@ -207,7 +207,7 @@ impl<T: Send> PolicyWatch<T> {
         }
     }
 
-    /// The wait after a question that failed.
+    /// The wait after a declaration that failed.
     fn back_off(&mut self) -> Duration {
         self.retry = (self.retry * 2).min(PRESENCE);
         self.retry

@@ -77,7 +77,7 @@ impl ProgressWatch {
             return;
         }
         self.looked = Some(now);
-        measures.trips(scheduler.slow_trip());
+        measures.note_trip(scheduler.slow_trip());
         let bounds = |own: &WatchedRoute| own.route.rules.priority.bounds();
         let calls = |own: &WatchedRoute| (bounds(own)[1], own.route.calls.totals().sent);
         let sent: Vec<(u8, u64)> = self.routes.iter().map(calls).collect();

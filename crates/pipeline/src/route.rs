@@ -75,7 +75,7 @@ pub struct RouteSpec {
 /// How the limits of a route count its messages.
 #[derive(Debug)]
 pub struct RouteLimits {
-    /// Labels messages for `limits`, in their order.
+    /// Makes keys and costs of messages for `limits`, in their order.
     pub(super) templates: LimitTemplates,
     pub(super) limits: Vec<RouteLimit>,
     /// The keys of its limits that are for all messages.

@@ -48,9 +48,7 @@ pub(super) async fn perform(
     }
     let (mut job, call, mut permit) = waiting.begin_call();
     let leave_by = LeaveBy::new(pacer.clock, slot.leave_by);
-    let route = Arc::clone(&job.route);
-    let journal = route.ends.journal();
-    if let Some(journal) = journal {
+    if let Some(journal) = job.route.ends.journal() {
         journal.calling(job.called());
     }
     let sent = permit.during(call.send(leave_by)).await;
@@ -76,25 +74,31 @@ pub(super) async fn perform(
         }
         Err(why) => {
             missed(slot, why, &pacer);
-            if let Some(journal) = journal {
-                journal.uncalled(job.called());
-            }
-            // These futures are rare and large: in boxes they do not enlarge the future of every call.
-            match why {
-                NotSent::TooLate => Box::pin(too_late(job, permit, &pacer)).await,
-                NotSent::NotReady => Box::pin(again(job, permit, &pacer, None)).await,
-            }
+            // This future is rare and large: in a box it does not enlarge the future of every call.
+            Box::pin(not_sent(job, permit, why, &pacer)).await;
             unsent(under_way, &pacer);
         }
     }
 }
 
-/// The slot passed without a call. Only what this program or this machine lost says how late calls leave.
+/// The call was not written: its message waits for another slot.
+async fn not_sent(job: Box<Job>, permit: Permit, why: NotSent, pacer: &PacerHandle) {
+    if let Some(journal) = job.route.ends.journal() {
+        journal.uncalled(job.called());
+    }
+    match why {
+        NotSent::TooLate => too_late(job, permit, pacer).await,
+        NotSent::NotReady => again(job, permit, pacer, None).await,
+    }
+}
+
+/// The slot passed without a call. If this program or this machine was too slow, the lateness is measured too; a missing
+/// connection says nothing about it.
 fn missed(slot: Slot, why: NotSent, pacer: &PacerHandle) {
     pacer.meters.slots_missed.increment(1);
     if pacer.is_paced() && why == NotSent::TooLate {
         let now = pacer.clock.now();
-        pacer.measures.late(now.since(slot.at), now);
+        pacer.measures.note_lateness(now.since(slot.at), now);
     }
 }
 

@@ -63,7 +63,7 @@ impl StoreError {
     }
 }
 
-/// A question to a store, under way.
+/// A call to a store, under way.
 pub type StoreFuture<'a, T> = BoxFuture<'a, Result<T, StoreError>>;
 
 /// A message from one replica to all others.
@@ -152,8 +152,8 @@ sluiced_core::labelled! {
     pub const fn name(self) -> &'static str;
 }
 
-/// The whole store; by itself, that of paced limits and breakers. Every call ends within the store's own timeout.
-/// [`StoreError`] says after which error a call may have run. Slots that were leased then pass unused.
+/// All that replicas share. Its own methods are about paced limits, breakers and names. Every call ends within the
+/// store's own timeout. [`StoreError`] says after which error a call may have run. Slots that were leased then pass unused.
 pub trait Store: LimitStore + PolicyStore + StatusStore {
     /// Leases slots (`core::schedule::lease`).
     fn lease<'a>(&'a self, limit: &'a PacedRow, ask: Ask) -> StoreFuture<'a, LeaseAnswer>;

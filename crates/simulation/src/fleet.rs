@@ -304,7 +304,10 @@ impl<'a, W: FleetWatch> Fleet<'a, W> {
             } => self.refused(replica, parcel, wait, heard, mono),
             SimEvent::Frozen(row, freeze) => {
                 replica.turn = None;
-                replica.scheduler.pacing_mut().frozen(row, &freeze, mono);
+                replica
+                    .scheduler
+                    .pacing_mut()
+                    .note_freeze(row, &freeze, mono);
             }
             SimEvent::Freed { .. } if replica.is_deaf => {}
             SimEvent::Freed { key, units } => replica.scheduler.note_freed(key, units, mono),

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde_json::Value;
-use tokio::sync::Mutex as Turn;
+use tokio::sync::Mutex as AsyncMutex;
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
@@ -37,7 +37,7 @@ struct SharedBoard {
     sampler: Mutex<Sampler>,
     stores: OnceLock<(Arc<dyn StatusStore>, Arc<dyn Limits>)>,
     routes: Routes,
-    read: Turn<Option<(Instant, StoreAnswers)>>,
+    read: AsyncMutex<Option<(Instant, StoreAnswers)>>,
 }
 
 /// The answers of the stores. `None`: they do not answer.
@@ -56,7 +56,7 @@ impl Board {
                 health,
                 stores: OnceLock::new(),
                 routes,
-                read: Turn::default(),
+                read: AsyncMutex::default(),
             }),
         }
     }

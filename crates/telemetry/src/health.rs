@@ -132,7 +132,7 @@ impl Health {
     fn start(&self, name: &str, mut link: watch::Receiver<Link>, meters: Option<LinkMeters>) {
         let name: Arc<str> = name.into();
         let first = link.borrow_and_update().clone();
-        let mut tally = Rounds {
+        let mut tally = LinkTally {
             meters,
             up: false,
             was_up: false,
@@ -280,7 +280,7 @@ impl HealthState {
 }
 
 /// A connection's metrics, if it has any.
-struct Rounds {
+struct LinkTally {
     meters: Option<LinkMeters>,
     /// The connection is usable.
     up: bool,
@@ -288,7 +288,7 @@ struct Rounds {
     was_up: bool,
 }
 
-impl Rounds {
+impl LinkTally {
     /// A loss and a return between two looks are not seen, and not counted.
     fn note(&mut self, link: &Link) {
         if let Some(meters) = &self.meters {
@@ -307,7 +307,7 @@ async fn follow(
     inner: Weak<SharedHealth>,
     index: usize,
     mut link: watch::Receiver<Link>,
-    mut tally: Rounds,
+    mut tally: LinkTally,
 ) {
     loop {
         let alive = link.changed().await.is_ok();

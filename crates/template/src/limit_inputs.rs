@@ -254,7 +254,7 @@ impl LimitTemplates {
 }
 
 impl LimitTemplates {
-    /// The label of a message.
+    /// The keys and costs of a message.
     ///
     /// # Errors
     /// When a limit cannot count it: a field is missing, a cost is no whole number from 1 or is more than can

@@ -201,15 +201,15 @@ pub(super) fn messages_of_trace(
     let mut tenants = TextNumbers::default();
     let (mut messages, mut invalid, mut why) = (Vec::new(), Vec::new(), None);
     for arrival in trace {
-        let label = match planned.label(&arrival.message) {
-            Ok(label) => label,
+        let inputs = match planned.limit_inputs(&arrival.message) {
+            Ok(inputs) => inputs,
             Err(reason) => {
                 invalid.push(arrival.at);
                 why.get_or_insert(format!("line {}: {reason}", arrival.line));
                 continue;
             }
         };
-        let by_limit = label.charges.iter().zip(&mut numbers);
+        let by_limit = inputs.charges.iter().zip(&mut numbers);
         let charged = by_limit.map(|(charge, numbers)| match charge {
             Some(charge) => {
                 let key = charge.key.0.as_deref().map(|key| numbers.of(key));
@@ -218,7 +218,7 @@ pub(super) fn messages_of_trace(
             None => (Some(numbers.own()), Cost::ONE),
         });
         let takes: Vec<(Option<u32>, Cost)> = charged.collect();
-        let tenant = label.tenant.as_deref();
+        let tenant = inputs.tenant.as_deref();
         let share = tenant.map(|name| share(route, tenants.of(name).into(), Some(name)));
         let priority = arrival.message.properties.priority;
         messages.push(form.message(arrival.at, priority, share.unwrap_or_default(), &takes));

@@ -130,14 +130,14 @@ fn compare_message(
     message: &Message,
     attempt: u32,
 ) -> Result<Vec<String>, String> {
-    let label = trial.label_at(message, attempt);
+    let inputs = trial.limit_inputs_at(message, attempt);
     let request = trial.request_at(message, attempt);
     let mut found = Vec::new();
     if let Some(expected) = &case.invalid {
         if case.request.is_some() || !case.limits.is_empty() || !case.answers.is_empty() {
             return Err("a message that is invalid has no request, limits or answers".to_owned());
         }
-        match label.err().or(request.err()) {
+        match inputs.err().or(request.err()) {
             Some(why) if why.to_string().contains(expected) => {}
             Some(why) => found.push(format!("invalid: expected `{expected}`, got `{why}`")),
             None => found.push(format!(
@@ -146,8 +146,8 @@ fn compare_message(
         }
         return Ok(found);
     }
-    match &label {
-        Ok(label) => of_limits(case, trial, label, &mut found)?,
+    match &inputs {
+        Ok(inputs) => of_limits(case, trial, inputs, &mut found)?,
         Err(why) => found.push(format!("a limit cannot count it: {why}")),
     }
     match (request, &case.request) {
@@ -164,11 +164,11 @@ fn compare_message(
 fn of_limits(
     case: &Case,
     trial: &Trial,
-    label: &LimitInputs,
+    inputs: &LimitInputs,
     found: &mut Vec<String>,
 ) -> Result<(), String> {
     for (name, counts) in &case.limits {
-        let mut limits = trial.route.limits.iter().zip(&label.charges);
+        let mut limits = trial.route.limits.iter().zip(&inputs.charges);
         let Some((_, charge)) = limits.find(|(limit, _)| limit.name == *name) else {
             return Err(format!("limits.{name}: the route has no such limit"));
         };

@@ -151,9 +151,9 @@ async fn first_message(
         Err(error) => return Ok(format!("; no message was looked at: {error}")),
     };
     let usable = trial.map_err(|error| error.why).and_then(|trial| {
-        let label = trial.route.label(&message);
+        let inputs = trial.route.limit_inputs(&message);
         let invalid = |why| format!("a limit cannot count it: {why}");
-        label.map_err(invalid)?;
+        inputs.map_err(invalid)?;
         let undecodable = |why| format!("no request can be made of it: {why}");
         trial.request(&message).map_err(undecodable)
     });

@@ -20,7 +20,7 @@ pub struct CallRules {
     /// The waits between them.
     pub retry: Backoff,
     /// A message that is refused for longer, while others pass, is a dead letter.
-    pub max_refused: Duration,
+    pub max_throttled: Duration,
     /// The longest wait in memory; for a longer one the message goes to a wait queue.
     pub max_hold: Duration,
     /// What an answer of this route says about other messages.

@@ -23,8 +23,7 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use super::CallEnd;
-use crate::judge::Outcome;
-use crate::judge::Remaining;
+use crate::judge::{Outcome, Remaining};
 use crate::limits::most_plausible;
 use crate::rate::Cost;
 

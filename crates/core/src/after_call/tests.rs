@@ -23,7 +23,7 @@ const THROTTLED: Outcome = Outcome::Throttled { wait: SECOND };
 const RULES: CallRules = CallRules {
     max_attempts: 3,
     retry: Backoff::new(SECOND, Duration::from_secs(300)),
-    max_refused: Duration::from_secs(3600),
+    max_throttled: Duration::from_secs(3600),
     max_hold: SECOND,
     shows: AnswerScope::Account,
 };

@@ -51,16 +51,16 @@ fn hours_are_closed_until_the_store_has_said_the_time() {
     assert_eq!(gate.review(None, 0, at(5)), None);
     assert_eq!(gate.sends().leave_by(at(5)), None);
     // Midnight by the store's clock: they open in eight hours.
-    let turn = gate
+    let change = gate
         .review(store(at(0)), 0, at(0))
         .expect("it is known now");
     let opening = at(8 * 3600);
-    assert_eq!(turn.is, SendRule::Nothing(opening, ShutReason::Hours));
-    assert!(turn.hours.is_some_and(|hours| !hours.open));
+    assert_eq!(change.is, SendRule::Nothing(opening, ShutReason::Hours));
+    assert!(change.hours.is_some_and(|hours| !hours.open));
     assert_eq!(gate.review(store(at(1)), 0, at(1)), None, "nothing is due");
-    let turn = gate.review(store(opening), 0, opening).expect("they open");
-    assert_eq!(turn.is, SendRule::All(Some(at(9 * 3600))));
-    assert!(turn.hours.is_some_and(|hours| hours.open));
+    let change = gate.review(store(opening), 0, opening).expect("they open");
+    assert_eq!(change.is, SendRule::All(Some(at(9 * 3600))));
+    assert!(change.hours.is_some_and(|hours| hours.open));
 }
 
 #[test]
@@ -73,19 +73,19 @@ fn a_paused_route_sends_nothing_until_the_end_of_the_pause() {
         SendRule::Nothing(_, ShutReason::Paused)
     ));
     gate.pause(store(at(60)));
-    let turn = gate.review(store(at(2)), 0, at(2)).expect("it is known");
-    assert_eq!(turn.is, SendRule::Nothing(at(60), ShutReason::Paused));
-    assert!(turn.is.held_until() < turn.was.held_until());
+    let change = gate.review(store(at(2)), 0, at(2)).expect("it is known");
+    assert_eq!(change.is, SendRule::Nothing(at(60), ShutReason::Paused));
+    assert!(change.is.held_until() < change.was.held_until());
     // The store's clock was slower than ours.
     gate.review(store(at(10)), 0, at(12)).expect("it turns");
     assert_eq!(gate.sends(), SendRule::Nothing(at(62), ShutReason::Paused));
-    let turn = gate.review(store(at(60)), 0, at(62)).expect("it is over");
-    assert_eq!(turn.is, SendRule::All(None));
+    let change = gate.review(store(at(60)), 0, at(62)).expect("it is over");
+    assert_eq!(change.is, SendRule::All(None));
     gate.pause(Some(NO_END));
     gate.review(store(at(61)), 0, at(63)).expect("again");
     gate.pause(None);
-    let turn = gate.review(store(at(61)), 0, at(63)).expect("resumed");
-    assert_eq!(turn.is, SendRule::All(None));
+    let change = gate.review(store(at(61)), 0, at(63)).expect("resumed");
+    assert_eq!(change.is, SendRule::All(None));
 }
 
 #[test]
@@ -99,14 +99,14 @@ fn what_a_spent_limit_granted_is_sent_and_what_a_closed_one_granted_is_not() {
         granted(at(4))
     );
     gate.close(at(3));
-    let turn = gate.review(None, 0, at(2)).expect("it turns");
-    assert_eq!(turn.is, SendRule::Nothing(at(4), ShutReason::Limit));
-    let turn = gate.review(None, 0, at(3)).expect("the first is over");
-    assert_eq!(turn.is, granted(at(4)));
+    let change = gate.review(None, 0, at(2)).expect("it turns");
+    assert_eq!(change.is, SendRule::Nothing(at(4), ShutReason::Limit));
+    let change = gate.review(None, 0, at(3)).expect("the first is over");
+    assert_eq!(change.is, granted(at(4)));
     gate.reopen();
-    let turn = gate.review(None, 0, at(3)).expect("the other, too");
-    assert_eq!(turn.is, SendRule::All(None));
-    assert!(turn.is.held_until() < turn.was.held_until());
+    let change = gate.review(None, 0, at(3)).expect("the other, too");
+    assert_eq!(change.is, SendRule::All(None));
+    assert!(change.is.held_until() < change.was.held_until());
 }
 
 /// Units may be returned long before: a message asks now and then, and the tap opens once one
@@ -116,10 +116,10 @@ fn a_spent_limit_is_asked_again_while_the_tap_stays_closed() {
     let mut gate = Gate::new(None, None);
     gate.limit_used_up(at(3600), at(1));
     let asks = at(1) + ASKED_AGAIN;
-    let turn = gate.review(None, 0, at(2)).expect("it turns");
-    assert_eq!(turn.is.opening(), Some(asks));
-    let turn = gate.review(None, 0, asks).expect("it turns");
-    assert_eq!(turn.is, SendRule::All(None));
+    let change = gate.review(None, 0, at(2)).expect("it turns");
+    assert_eq!(change.is.opening(), Some(asks));
+    let change = gate.review(None, 0, asks).expect("it turns");
+    assert_eq!(change.is, SendRule::All(None));
     let rule = TapRule {
         max_hold: Duration::from_secs(1),
         hold_limit: Duration::from_secs(900),
@@ -149,28 +149,28 @@ fn while_the_downstream_is_away_one_call_leaves_at_a_time() {
     let status = open(1, at(1), at(2), false);
     gate.note_answer(Some(&status), at(1));
     assert_eq!(gate.downstream_state().away, Some(AwayFor::All));
-    let turn = gate.review(store(at(1)), 0, at(1)).expect("it turns");
+    let change = gate.review(store(at(1)), 0, at(1)).expect("it turns");
     // Its own calls failed: it lets others probe first.
     let late = at(2) + Duration::from_millis(200);
-    assert_eq!(turn.is, SendRule::Nothing(late, ShutReason::Away));
+    assert_eq!(change.is, SendRule::Nothing(late, ShutReason::Away));
     // Messages are held until an answer of the store, however the pauses grow.
-    assert!(turn.is.held_until() > Some(at(3_000)));
+    assert!(change.is.held_until() > Some(at(3_000)));
 
     assert_eq!(gate.ask(0, late), None, "nothing to probe with");
     assert_eq!(gate.ask(1, late), Some(BreakerReport::Probe));
     let probe = open(1, late, at(12), true);
     gate.note_answer(Some(&probe), late);
-    let turn = gate.review(store(late), 0, late).expect("the probe");
-    assert_eq!(turn.is, SendRule::All(None));
+    let change = gate.review(store(late), 0, late).expect("the probe");
+    assert_eq!(change.is, SendRule::All(None));
     assert!(gate.note_call(late), "it is the probe");
-    let turn = gate.review(store(late), 1, late).expect("one only");
-    assert_eq!(turn.is.leave_by(at(3)), None);
+    let change = gate.review(store(late), 1, late).expect("one only");
+    assert_eq!(change.is.leave_by(at(3)), None);
     // Another call that did not leave is not the probe.
     assert!(gate.note_unsent(false));
     assert_eq!(gate.review(store(late), 1, late), None);
     assert!(gate.note_unsent(true));
-    let turn = gate.review(store(late), 0, late).expect("it was not made");
-    assert_eq!(turn.is, SendRule::All(None));
+    let change = gate.review(store(late), 0, late).expect("it was not made");
+    assert_eq!(change.is, SendRule::All(None));
 
     gate.note_call(late);
     let ended = gate.note_call_end(Evidence::Accepted, at(3));
@@ -206,13 +206,19 @@ fn a_route_that_waits_for_several_reasons_waits_for_the_last_of_them() {
     let mut gate = Gate::new(Some(mornings()), Some(rule()));
     gate.review(store(at(0)), 0, at(0));
     gate.close(at(10 * 3600));
-    let turn = gate.review(store(at(1)), 0, at(1)).expect("it turns");
-    assert_eq!(turn.is, SendRule::Nothing(at(10 * 3600), ShutReason::Limit));
-    assert_eq!(turn.hours, None, "these did not change");
+    let change = gate.review(store(at(1)), 0, at(1)).expect("it turns");
+    assert_eq!(
+        change.is,
+        SendRule::Nothing(at(10 * 3600), ShutReason::Limit)
+    );
+    assert_eq!(change.hours, None, "these did not change");
     let status = open(1, at(2), at(3), false);
     gate.note_answer(Some(&status), at(2));
-    let turn = gate.review(store(at(2)), 0, at(2)).expect("it turns");
-    assert_eq!(turn.is, SendRule::Nothing(at(10 * 3600), ShutReason::Away));
+    let change = gate.review(store(at(2)), 0, at(2)).expect("it turns");
+    assert_eq!(
+        change.is,
+        SendRule::Nothing(at(10 * 3600), ShutReason::Away)
+    );
 }
 
 mod taps {
@@ -248,9 +254,9 @@ mod taps {
         let mut gate = Gate::new(None, None);
         let states = [(400, true), (900, true), (1_100, false), (900, false)];
         for (wait, opens) in states.into_iter().chain([(600, false), (500, true)]) {
-            let turn = turned(&mut gate, until(wait), HOLD);
-            assert_eq!(turn.is == Tap::Open, opens, "{wait}");
-            assert_eq!(turn.denied, None);
+            let change = turned(&mut gate, until(wait), HOLD);
+            assert_eq!(change.is == Tap::Open, opens, "{wait}");
+            assert_eq!(change.denied, None);
         }
     }
 
@@ -259,14 +265,14 @@ mod taps {
         let wait = Some(SECOND * 2);
         let mut gate = Gate::new(None, None);
         let rule = |denied| TapRule { denied, ..HOLD };
-        let turn = turned(&mut gate, until(2_000), rule(WhenDenied::SendAway));
-        assert_eq!((turn.is, turn.denied), (Tap::Open, wait));
-        let turn = turned(&mut gate, until(2_000), rule(WhenDenied::SendAwayAndClose));
-        assert_eq!((turn.is, turn.denied), (Tap::Closed, wait));
+        let change = turned(&mut gate, until(2_000), rule(WhenDenied::SendAway));
+        assert_eq!((change.is, change.denied), (Tap::Open, wait));
+        let change = turned(&mut gate, until(2_000), rule(WhenDenied::SendAwayAndClose));
+        assert_eq!((change.is, change.denied), (Tap::Closed, wait));
         // It is not known for how long.
         let never = Availability::OutOfReach(None);
-        let turn = turned(&mut gate, never, rule(WhenDenied::SendAway));
-        assert_eq!((turn.is, turn.denied), (Tap::Closed, None));
+        let change = turned(&mut gate, never, rule(WhenDenied::SendAway));
+        assert_eq!((change.is, change.denied), (Tap::Closed, None));
     }
 
     #[test]
@@ -275,12 +281,15 @@ mod taps {
         assert_eq!(turned(&mut gate, Availability::Open, HOLD).is, Tap::Open);
         gate.close(at(20));
         gate.review(None, 0, at(10));
-        let turn = turned(&mut gate, Availability::Open, HOLD);
-        assert_eq!((turn.is, turn.shut), (Tap::Closed, Some(ShutReason::Limit)));
-        let look = turn.look.expect("a time");
+        let change = turned(&mut gate, Availability::Open, HOLD);
+        assert_eq!(
+            (change.is, change.shut),
+            (Tap::Closed, Some(ShutReason::Limit))
+        );
+        let look = change.look.expect("a time");
         assert_eq!(look, at(20) - SECOND / 2);
-        let turn = gate.decide_tap(Availability::Open, &HOLD, look);
-        assert_eq!((turn.is, turn.shut), (Tap::Open, None));
+        let change = gate.decide_tap(Availability::Open, &HOLD, look);
+        assert_eq!((change.is, change.shut), (Tap::Open, None));
         gate.close_tap();
     }
 }

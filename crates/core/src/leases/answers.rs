@@ -123,7 +123,7 @@ impl LeaseHolder {
     }
 
     /// The limit is frozen, as a notice says.
-    pub fn frozen(&mut self, freeze: &Freeze, now: Mono) {
+    pub fn note_freeze(&mut self, freeze: &Freeze, now: Mono) {
         let Some(here) = self.clock.to_store(now) else {
             return;
         };
@@ -143,11 +143,11 @@ impl LeaseHolder {
     /// of this time, ends it.
     pub fn freeze_after_refusal(&mut self, length: Duration, now: Mono) {
         self.unconfirmed = self.unconfirmed.max(Some(now + length));
-        self.frozen_for(length, now);
+        self.freeze_for(length, now);
     }
 
     /// The limit is frozen for `length` from now: the answer to our own call says so.
-    pub fn frozen_for(&mut self, length: Duration, now: Mono) {
+    pub fn freeze_for(&mut self, length: Duration, now: Mono) {
         if let Some(here) = self.clock.to_store(now) {
             self.close_at_least_until(here + length);
         }

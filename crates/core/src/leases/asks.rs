@@ -56,7 +56,7 @@ impl Head {
 }
 
 impl LeaseHolder {
-    /// The question to send now, if it is time for one. `demand` is what all messages take that could be sent if slots
+    /// The ask to send now, if it is time for one. `demand` is what all messages take that could be sent if slots
     /// came: ready ones, asked and permitted ones, and the first of each key that opens soon.
     pub fn ask(&mut self, now: Mono, demand: u64, head: &Head) -> Option<Ask> {
         if self.next_ask(demand).is_none_or(|at| at > now) {

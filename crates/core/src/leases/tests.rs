@@ -245,7 +245,7 @@ fn a_refusal_counts_although_the_store_does_not_know_of_it() {
         until: answer(now).now + minute,
         generation: GENERATION + 1,
     };
-    holder.frozen(&told, now);
+    holder.note_freeze(&told, now);
     now = now + Duration::from_secs(1);
     holder.ask(now, 3, &Head::PLAIN).expect("an ask");
     holder.note_answer(

@@ -219,15 +219,15 @@ impl<T: Queued> Scheduler<T> {
     }
 
     /// Other keys go before this one until then.
-    pub fn goes_behind(&mut self, key: KeyId, until: Mono, now: Mono) {
+    pub fn put_behind(&mut self, key: KeyId, until: Mono, now: Mono) {
         let answer = KeyAnswer::At(until);
         self.key_queues.note_answer(key, answer, now);
     }
 
     /// Permits ran out before they were used: fewer are wanted at a time.
-    pub fn ran_out(&mut self) {
+    pub fn note_run_out(&mut self) {
         if let Some(questions) = &mut self.questions {
-            questions.ran_out();
+            questions.note_run_out();
         }
     }
 

@@ -316,7 +316,7 @@ impl Questions {
     }
 
     /// Permits ran out before they were used.
-    pub const fn ran_out(&mut self) {
+    pub const fn note_run_out(&mut self) {
         self.has_run_out = true;
     }
 

@@ -146,7 +146,7 @@ impl<T: Queued> Scheduler<T> {
         if out.is_empty() {
             return None;
         }
-        self.ran_out();
+        self.note_run_out();
         Some(Action::RanOut(out))
     }
 

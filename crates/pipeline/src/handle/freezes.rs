@@ -19,7 +19,7 @@ static SPENT: LogLimit = LogLimit::new(Duration::from_secs(10));
 impl PacerHandle {
     /// Freezes the limit: here at once, and through the store for every replica.
     pub(crate) fn freeze(&self, length: Duration, answer: &str) {
-        let is_first = self.measures.refused(self.clock.now());
+        let is_first = self.measures.note_refusal(self.clock.now());
         self.send(ToPacer::Throttled { length, is_first });
         self.meters.freezes.increment(1);
         if let Some(more) = FROZEN.event(self.clock.now()) {

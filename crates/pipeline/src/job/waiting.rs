@@ -14,7 +14,7 @@ use crate::route::rules::OnDenied;
 
 impl Queued for WaitingMessage {
     fn cost(&self) -> Cost {
-        self.job.takes.slots
+        self.job.demand.slots
     }
 
     fn priority(&self) -> u16 {
@@ -28,11 +28,11 @@ impl Queued for WaitingMessage {
     }
 
     fn share(&self) -> Share {
-        self.job.takes.share
+        self.job.demand.share
     }
 
     fn keys(&self) -> impl Iterator<Item = KeyId> {
-        self.job.takes.keys.iter().copied()
+        self.job.demand.keys.iter().copied()
     }
 
     fn arrival(&self) -> u64 {
@@ -83,9 +83,9 @@ impl Queued for WaitingMessage {
 
     fn granted(&mut self, at: StoreTime, ago: Duration) {
         let asked = Moment::ago(ago);
-        let at = GrantedAt { at, asked };
+        let granted_at = GrantedAt { at, asked };
         if let (Some(refunder), Some(ticket)) = (self.refunder.take(), self.job.ticket) {
-            self.permit = Permit::new(self.job.charges(), at, ticket, &refunder);
+            self.permit = Permit::new(self.job.charges(), granted_at, ticket, &refunder);
         }
     }
 

@@ -19,12 +19,12 @@ pub(crate) struct Measures {
 
 impl Measures {
     /// A call left so late after its slot, or did not leave because it was too late.
-    pub(crate) fn late(&self, late: Duration, now: Mono) {
+    pub(crate) fn note_lateness(&self, late: Duration, now: Mono) {
         lock(&self.lateness).record(late, now);
     }
 
     /// The downstream refuses, though the limit was kept. Returns whether that is new.
-    pub(crate) fn refused(&self, now: Mono) -> bool {
+    pub(crate) fn note_refusal(&self, now: Mono) -> bool {
         let was = self.was_refused(now);
         *lock(&self.refused) = Some(now);
         !was
@@ -41,7 +41,7 @@ impl Measures {
     }
 
     /// The store of the keyed limits is so far away.
-    pub(crate) fn trips(&self, slow: Duration) {
+    pub(crate) fn note_trip(&self, slow: Duration) {
         *lock(&self.slow_trip) = slow;
     }
 

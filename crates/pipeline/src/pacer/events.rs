@@ -24,9 +24,9 @@ use sluiced_telemetry::waits::WaitsFor;
 
 impl Pacer {
     /// The keyed limits answered a question.
-    pub(super) fn answered(&mut self, answered: AnsweredQuestion) {
+    pub(super) fn on_admission_answer(&mut self, answered: AnsweredQuestion) {
         let (scheduler, handle) = (&mut self.scheduler, &self.handle);
-        self.admission.answered(answered, scheduler, handle);
+        self.admission.take_answer(answered, scheduler, handle);
         // The messages of the question are in the scheduler again.
         self.give_back_all();
         self.hold_shut();
@@ -78,7 +78,7 @@ impl Pacer {
     pub(super) fn take_in(&mut self, event: ToPacer) {
         let now = self.handle.clock.now();
         match event {
-            ToPacer::Decoded(messages) => self.decoded(messages, now),
+            ToPacer::Decoded(messages) => self.on_decoded(messages, now),
             ToPacer::Back(waiting) => self.put_back(vec![*waiting]),
             ToPacer::Freed(calls) => {
                 for call in &calls {
@@ -95,11 +95,11 @@ impl Pacer {
                     .pacing_mut()
                     .freeze_after_refusal(length, now);
             }
-            ToPacer::FrozenFor(length) => self.scheduler.pacing_mut().frozen_for(length, now),
+            ToPacer::FrozenFor(length) => self.scheduler.pacing_mut().freeze_for(length, now),
             ToPacer::Refused { key, until } => self.scheduler.note_refusal(key, until),
             ToPacer::Behind { keys, until } => {
                 for key in keys {
-                    self.scheduler.goes_behind(key, until, now);
+                    self.scheduler.put_behind(key, until, now);
                 }
             }
             ToPacer::Passes(keys) => {
@@ -107,13 +107,15 @@ impl Pacer {
                     self.scheduler.note_pass(key);
                 }
             }
-            ToPacer::QuotaLow { left, length } => self.spent(left, length, now),
-            ToPacer::Frozen(row, freeze) => self.scheduler.pacing_mut().frozen(row, &freeze, now),
+            ToPacer::QuotaLow { left, length } => self.on_quota_low(left, length, now),
+            ToPacer::Frozen(row, freeze) => {
+                self.scheduler.pacing_mut().note_freeze(row, &freeze, now)
+            }
             ToPacer::Policy(policy, paces) => self.adopt(&policy, &paces, now),
             ToPacer::Updated {
                 limit,
                 paused_until,
-            } => self.updated(&limit, paused_until),
+            } => self.on_policy_update(&limit, paused_until),
             // The gates are reviewed before each step.
             ToPacer::GateChanged => {}
             ToPacer::Warmed => {
@@ -126,7 +128,7 @@ impl Pacer {
     }
 
     /// Messages come in, unless it is known that their turn comes too late for them.
-    fn decoded(&mut self, messages: Vec<WaitingMessage>, now: Mono) {
+    fn on_decoded(&mut self, messages: Vec<WaitingMessage>, now: Mono) {
         let availability = self.scheduler.availability(Needs::Slot, now);
         for waiting in messages {
             let late = comes_too_late(&waiting, availability, now);
@@ -148,15 +150,15 @@ impl Pacer {
     }
 
     /// A replica or an operator has changed something in the store.
-    pub(super) fn noticed(&mut self, notice: Notice) {
+    pub(super) fn on_notice(&mut self, notice: Notice) {
         let now = self.handle.clock.now();
         match notice {
             Notice::Frozen { limit, freeze } => {
                 if let Some(row) = self.handle.row(&limit) {
-                    self.scheduler.pacing_mut().frozen(row, &freeze, now);
+                    self.scheduler.pacing_mut().note_freeze(row, &freeze, now);
                 } else if self.handle.is_unpaced_row(&limit) {
                     let length = freeze.until.since(freeze.now);
-                    self.scheduler.pacing_mut().frozen_for(length, now);
+                    self.scheduler.pacing_mut().freeze_for(length, now);
                 }
             }
             Notice::Freed { limit, key, units } => {
@@ -166,7 +168,7 @@ impl Pacer {
                 self.waits.end(&limit, WaitsFor::Debt);
                 self.waits.end(&limit, WaitsFor::Quota);
                 self.waits.end(&limit, WaitsFor::Lost);
-                self.updated(&limit, None);
+                self.on_policy_update(&limit, None);
             }
             Notice::Breaker { route } => self.breaker_changed(&route),
             // The task of the limit (`policies`) receives changes and sends the current policy.
@@ -177,10 +179,10 @@ impl Pacer {
     /// The downstream says that only `left` units are left. The answers to all calls that were under way say
     /// the same: the store is asked again only if the known freeze ends earlier, by more than the rounding of
     /// a reset.
-    fn spent(&mut self, left: u64, length: Duration, now: Mono) {
+    fn on_quota_low(&mut self, left: u64, length: Duration, now: Mono) {
         let shut = self.scheduler.availability(Needs::Slot, now).shut();
         let known_end = shut.map(|(end, _)| end);
-        self.scheduler.pacing_mut().frozen_for(length, now);
+        self.scheduler.pacing_mut().freeze_for(length, now);
         if known_end.is_none_or(|end| now + length > end + ROUNDED) {
             self.handle.freeze_for_quota(length, left);
         }

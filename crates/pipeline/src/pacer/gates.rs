@@ -80,7 +80,7 @@ impl Pacer {
 
     /// The policy of a keyed limit has changed, or a pause begins, changes or ends. The routes that it pauses
     /// wait as a whole; messages that waited for the limit ask again.
-    pub(super) fn updated(&mut self, limit: &str, paused: Option<StoreTime>) {
+    pub(super) fn on_policy_update(&mut self, limit: &str, paused: Option<StoreTime>) {
         let now = self.handle.clock.now();
         // Before the time of the store is known, the limit says of each message that it is paused.
         let here = self.handle.known_store_time(now);
@@ -120,13 +120,13 @@ impl Pacer {
         let store_now = self.handle.known_store_time(now);
         for route in self.routes.iter() {
             let availability = self.scheduler.availability(route.counting.needs(), now);
-            let TapChange { turn, moves } = route.tap.turn(availability, store_now, now);
+            let TapChange { decision, moves } = route.tap.review(availability, store_now, now);
             if moves {
                 moving.push(Arc::clone(route));
-            } else if let Some(wait) = turn.denied {
+            } else if let Some(wait) = decision.denied {
                 overdue::deny(&mut self.scheduler, route, wait, &self.handle, now);
             }
-            next = turn.look.map_or(next, |look| next.min(look));
+            next = decision.look.map_or(next, |look| next.min(look));
         }
         for route in moving {
             self.move_messages(&route, now);

@@ -71,7 +71,7 @@ impl Pacer {
             .increment(missed(&tally) - missed(&counted));
         meters.guarded.increment(tally.guarded - counted.guarded);
         for late in self.scheduler.take_late() {
-            self.handle.measures.late(late, now);
+            self.handle.measures.note_lateness(late, now);
         }
         self.counted = tally;
     }

@@ -218,7 +218,7 @@ impl Sharing {
     }
 
     /// Whether the messages that it receives move to another route, except one for a probe. Logs a change.
-    pub(super) fn moves_on(&self, now: Mono) -> bool {
+    pub(super) fn review_moves(&self, now: Mono) -> bool {
         let Some((others, standings)) = self.others() else {
             return false;
         };

@@ -32,7 +32,7 @@ pub(crate) struct RouteTap {
 /// What the tap of a route does now.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TapChange {
-    pub(crate) turn: TapDecision,
+    pub(crate) decision: TapDecision,
     /// The messages that come move to another route of the queue.
     pub(crate) moves: bool,
 }
@@ -40,27 +40,27 @@ pub(crate) struct TapChange {
 impl RouteTap {
     /// Opens or closes it, as the gate and this availability require. `store_now`: `None` until the store's time is
     /// known.
-    pub(crate) fn turn(
+    pub(crate) fn review(
         &self,
         availability: Availability,
         store_now: Option<StoreTime>,
         now: Mono,
     ) -> TapChange {
-        let turn = self
+        let decision = self
             .gate
             .with(|gate| gate.decide_tap(availability, &self.rule, now));
-        if turn.is != turn.was {
-            self.changed(turn, availability, now);
+        if decision.is != decision.was {
+            self.changed(decision, availability, now);
         }
-        self.show(turn, availability, now);
+        self.show(decision, availability, now);
         // Another route sends what comes. Before the time of the store is known, nothing can be decoded for it.
-        let moves = self.sharing.moves_on(now) && store_now.is_some();
-        let tap = if moves { Tap::Open } else { turn.is };
+        let moves = self.sharing.review_moves(now) && store_now.is_some();
+        let tap = if moves { Tap::Open } else { decision.is };
         self.subscription.set_tap(tap);
         // Without the broker or the queue nothing is consumed, whatever is wanted.
         let consumes = tap == Tap::Open && self.subscription.is_up();
         self.meters.tap_open.set(f64::from(u8::from(consumes)));
-        TapChange { turn, moves }
+        TapChange { decision, moves }
     }
 
     /// Stops consuming, for good.
@@ -75,33 +75,33 @@ impl RouteTap {
     /// Shows the other routes of the queue whether this one sends what it gets. Neither a slow limit nor the first
     /// calls after an outage are a reason to move. A route whose messages are sent away, set aside, or tried one at a
     /// time, consumes and does not send.
-    fn show(&self, turn: TapDecision, availability: Availability, now: Mono) {
-        let waits_for_slot =
-            turn.shut.is_none() && matches!(availability, Availability::Until(_, WaitReason::Turn));
+    fn show(&self, decision: TapDecision, availability: Availability, now: Mono) {
+        let waits_for_slot = decision.shut.is_none()
+            && matches!(availability, Availability::Until(_, WaitReason::Turn));
         let (is_away, is_open, probes) = self
             .gate
             .with(|gate| (gate.is_away(), gate.is_open(), gate.needs_probe(now)));
         let is_back = is_away && !is_open;
-        let is_held_up = turn.denied.is_some() || self.fitness.is_braked() || is_open;
-        let sends = (turn.is == Tap::Open || waits_for_slot || is_back) && !is_held_up;
+        let is_held_up = decision.denied.is_some() || self.fitness.is_braked() || is_open;
+        let sends = (decision.is == Tap::Open || waits_for_slot || is_back) && !is_held_up;
         self.sharing.show(sends, is_open && probes);
     }
 
-    fn changed(&self, turn: TapDecision, availability: Availability, now: Mono) {
+    fn changed(&self, decision: TapDecision, availability: Availability, now: Mono) {
         if !self.sharing.is_standby() {
-            self.log(turn, availability, now);
+            self.log(decision, availability, now);
         }
-        let by_limit = turn.shut.is_none() && availability != Availability::OutOfReach(None);
-        if turn.is == Tap::Closed && by_limit {
+        let by_limit = decision.shut.is_none() && availability != Availability::OutOfReach(None);
+        if decision.is == Tap::Closed && by_limit {
             self.meters.denials.increment(1);
         }
     }
 
-    fn log(&self, turn: TapDecision, availability: Availability, now: Mono) {
+    fn log(&self, decision: TapDecision, availability: Availability, now: Mono) {
         let route = &self.route;
         let opening = self.gate.sends().opening();
         let wait = opening.and_then(|opening| length(opening, now));
-        match (turn.is, turn.shut, availability) {
+        match (decision.is, decision.shut, availability) {
             // While the downstream is away or has just come back, the tap opens for single calls: too often for the
             // log.
             (Tap::Open, ..) if self.gate.with(|gate| gate.is_away()) => {

@@ -72,12 +72,7 @@ pub(crate) fn sweep(
         let (received, limit) = (job.delivery.received(), job.route.rules.hold_limit);
         expected.since(received) > limit || overnight(job, now)
     };
-    let comes_too_late = |waiting: &WaitingMessage| comes_too_late(waiting, availability, now);
-    for waiting in scheduler.extract(|waiting| comes_too_late(waiting).is_some()) {
-        if let Some(late) = comes_too_late(&waiting) {
-            refuse(waiting, late, pacer, now);
-        }
-    }
+    refuse_late(scheduler, availability, pacer, now);
     let past_deadline = |waiting: &WaitingMessage| waiting.deadline().is_some_and(|end| end <= now);
     let out = scheduler
         .extract(|waiting| waiting.is_stale() || past_deadline(waiting) || overdue(&waiting.job));
@@ -112,6 +107,21 @@ pub(crate) fn sweep(
     if overnights > 0 {
         info!(pacer = %pacer.name, given_back = overnights,
             "closed for longer than a message may be held; given back to the queue");
+    }
+}
+
+/// Refuses messages that have their turn after their end.
+fn refuse_late(
+    scheduler: &mut Scheduler<WaitingMessage>,
+    availability: Availability,
+    pacer: &PacerHandle,
+    now: Mono,
+) {
+    let comes_too_late = |waiting: &WaitingMessage| comes_too_late(waiting, availability, now);
+    for waiting in scheduler.extract(|waiting| comes_too_late(waiting).is_some()) {
+        if let Some(late) = comes_too_late(&waiting) {
+            refuse(waiting, late, pacer, now);
+        }
     }
 }
 

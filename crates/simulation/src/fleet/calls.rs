@@ -196,7 +196,7 @@ impl<'a, W: FleetWatch> Fleet<'a, W> {
             rules: CallRules {
                 max_attempts: 1,
                 retry: Backoff::new(REFUSED, REFUSED),
-                max_refused: Duration::MAX,
+                max_throttled: Duration::MAX,
                 max_hold: route.max_hold,
                 shows: AnswerScope::Account,
             },
@@ -226,7 +226,7 @@ fn tell_keys(
         KeyChanges::Refused { behind, refused } => {
             if let Some(until) = behind {
                 for key in parcel.own_keys() {
-                    replica.scheduler.goes_behind(key, until, mono);
+                    replica.scheduler.put_behind(key, until, mono);
                 }
             }
             for (key, wait) in refused {

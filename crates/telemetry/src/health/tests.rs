@@ -78,7 +78,7 @@ async fn components_are_followed_and_a_lost_supervisor_is_down() {
 fn a_connection_that_came_back_is_counted_and_the_first_is_not() {
     let recorder = crate::recorder::build(&[]);
     metrics::with_local_recorder(&recorder, || {
-        let mut tally = Rounds {
+        let mut tally = LinkTally {
             meters: Some(LinkMeters::new("redis")),
             up: false,
             was_up: false,

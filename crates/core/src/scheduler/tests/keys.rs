@@ -100,7 +100,7 @@ fn a_unit_that_was_refunded_reopens_its_key() {
     // The first is granted and does not leave in time, the second waits for the key.
     scheduler
         .pacing_mut()
-        .frozen_for(Duration::from_millis(100), at(5));
+        .freeze_for(Duration::from_millis(100), at(5));
     scheduler.note_decisions(asked, decided(4), vec![granted(), denied()], at(5));
     let Action::RanOut(items) = scheduler.poll(at(100)) else {
         panic!("it runs out");

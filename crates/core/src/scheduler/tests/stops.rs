@@ -83,7 +83,7 @@ fn a_pause_is_kept_without_a_paced_limit() {
     bench
         .scheduler
         .pacing_mut()
-        .frozen_for(Duration::from_secs(2), now);
+        .freeze_for(Duration::from_secs(2), now);
     bench.push(Item::keyed(1, 1));
     bench.push(Item::plain(2));
     let paused = bench.now;
@@ -112,7 +112,7 @@ fn a_freeze_that_is_known_lasts_where_requests_fail() {
     bench
         .scheduler
         .pacing_mut()
-        .frozen_for(Duration::from_secs(60), now);
+        .freeze_for(Duration::from_secs(60), now);
     let availability = bench.scheduler.availability(Needs::SlotAndPermit, now);
     assert!(
         matches!(availability, Availability::Until(_, WaitReason::Frozen)),

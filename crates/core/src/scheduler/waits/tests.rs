@@ -90,7 +90,7 @@ fn a_message_waits_for_nothing_else_until_its_limits_say_not_now() {
     );
     scheduler
         .pacing_mut()
-        .frozen_for(Duration::from_secs(1), ms(600));
+        .freeze_for(Duration::from_secs(1), ms(600));
     assert_eq!(waits(&scheduler, 600), RouteWaits::HeldUp, "frozen");
     assert_eq!(scheduler.slow_trip(), Duration::from_millis(2));
 }
