@@ -5,13 +5,14 @@
 //! apart.
 //!
 //! `reading` makes one tree of the files and the variables, knows where each key was written, and completes the tree
-//! with the defaults. `checks` are about several keys at a time. The result is either valid settings or every fault at
-//! once.
+//! with the defaults. `checks` are about several keys at a time. `load` runs these in turn: the result is either valid
+//! settings or every fault at once.
 //!
-//! Read them in this order: `schema` (the words of the table), `text`, `made` and `forms` (forms of text), `types`
-//! (the table), `path`, `fault`, `excerpt`, `reading`, `checks`; beside them `secrets` and `urls` (what keys name),
-//! `sockets` (addresses), `memory` (what Redis will hold). Also made from the table: `shown` (`check --print`,
-//! `config/default.toml`, the JSON schema, what limits and routes will do in words), and `policy`.
+//! Read them in this order, in which each knows only those before it: `path`, `schema` (the words of the table), `text`,
+//! `made`, `urls`, `forms` (forms of text), `sockets` (addresses), `redacted` (URLs without credentials), `types` (the
+//! table), `excerpt`, `fault`, `secrets` (what keys name), `reading`, `checks`, `shown` (`check --print`,
+//! `config/default.toml`, the JSON schema, what limits and routes will do in words), `load`. Beside them, of limits,
+//! `memory` (what Redis will hold) and `policy`.
 //!
 //! **Public API**: `load` returns valid settings or every fault with its place; `types` are plain values for the
 //! others.
@@ -22,11 +23,13 @@ mod checks;
 mod excerpt;
 mod fault;
 mod forms;
+mod load;
 pub mod made;
 mod memory;
 mod path;
 pub mod policy;
 mod reading;
+mod redacted;
 mod schema;
 pub mod secrets;
 mod shown;
@@ -39,8 +42,8 @@ pub mod urls;
 mod tests;
 
 pub use fault::{Fault, Faults, Place, Severity};
+pub use load::{Extra, Loaded, load, load_with};
 pub use path::KeyPath;
-pub use reading::load::{Extra, Loaded, load, load_with};
 pub use reading::variables::PREFIX;
 pub use schema::nearest;
 pub use secrets::Needs;

@@ -2,12 +2,12 @@
 //!
 //! `layers` reads the files and the variables (`variables`), has the crate `config` merge them into one tree, and knows
 //! where each key was written. `defaults` gives routes and downstreams what they have in common. `conform` compares the
-//! tree with the table of keys and completes it with the defaults; `collector` keeps the faults. `load` runs these in
-//! turn with the checks across keys, and returns either valid settings or every fault at once.
+//! tree with the table of keys and completes it with the defaults; `collector` keeps the faults. `unwritten` makes
+//! settings of the defaults alone.
 
 pub(crate) mod collector;
 pub(crate) mod conform;
-mod defaults;
+pub(crate) mod defaults;
 pub(crate) mod layers;
-pub(crate) mod load;
+mod unwritten;
 pub(crate) mod variables;

@@ -27,7 +27,6 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 
 use super::forms::TEXT;
-use super::reading::conform::unwritten;
 use super::schema::Shape::{self, Named, Part, Section};
 use super::schema::table;
 
@@ -115,10 +114,3 @@ const OWN: &[(&str, &str)] = &[
     ),
     ("downstream", "write these keys in [defaults.downstream]"),
 ];
-
-/// The defaults of `config/default.toml`, with neither limits nor routes.
-impl Default for Settings {
-    fn default() -> Self {
-        unwritten(&ROOT)
-    }
-}

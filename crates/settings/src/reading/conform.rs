@@ -10,7 +10,6 @@ use std::mem;
 use std::time::Duration;
 
 use config::{Value, ValueKind};
-use serde::de::DeserializeOwned;
 
 use super::collector::Collector;
 use super::layers::{Table, parsed};
@@ -31,14 +30,6 @@ pub(crate) fn conform(value: &mut Value, shape: &Shape, path: &KeyPath, faults: 
         part: false,
     };
     walk.any(value, shape, path);
-}
-
-/// A table of which nothing was written: each key has its default, or its example if it has none.
-pub(crate) fn unwritten<T: DeserializeOwned>(shape: &Shape) -> T {
-    let mut table = Table::new().into();
-    let (path, mut faults) = (KeyPath::default(), Collector::default());
-    conform(&mut table, shape, &path, &mut faults);
-    T::deserialize(table).expect("the defaults have the types of the table, which tests show")
 }
 
 /// A walk through the tree. When a step returns, wrong values below it are replaced already.

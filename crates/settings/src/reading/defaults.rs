@@ -18,7 +18,7 @@ use crate::schema::Shape::Section;
 use crate::types::Defaults;
 
 /// Gives the routes of `root` what its `defaults` have, and takes these out.
-pub(super) fn give(root: &mut Value, faults: &mut Collector) {
+pub(crate) fn give(root: &mut Value, faults: &mut Collector) {
     let Some(root) = entries_mut(root) else {
         return;
     };

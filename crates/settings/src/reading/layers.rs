@@ -55,7 +55,7 @@ enum KeyPlace {
 
 impl Layers {
     /// Adds the layer of a file, or reports why it cannot be read.
-    pub(super) fn add_file(&mut self, name: String, text: Result<String, String>) {
+    pub(crate) fn add_file(&mut self, name: String, text: Result<String, String>) {
         let number = self.files.len();
         let text = text.unwrap_or_else(|reason| {
             self.damaged = true;
@@ -129,7 +129,7 @@ impl Layers {
     }
 
     /// All layers in one tree: tables are merged, and of other values the last one counts.
-    pub(super) fn merged(&self) -> Value {
+    pub(crate) fn merged(&self) -> Value {
         let merged = self.sources.build_cloned();
         let table = merged.and_then(|all| all.cache.into_table());
         let top = table.expect("layers are tables").remove(TOP);

@@ -19,10 +19,10 @@ use crate::types::ROOT;
 pub const PREFIX: &str = "SLUICED__";
 /// The prefix of every variable that may be meant for sluiced. Kubernetes sets such variables, too, for
 /// a service `sluiced`.
-pub(super) const FAMILY: &str = "SLUICED_";
+pub(crate) const FAMILY: &str = "SLUICED_";
 
 /// Adds a layer for each variable of sluiced.
-pub(super) fn add(layers: &mut Layers, variables: &BTreeMap<String, String>) {
+pub(crate) fn add(layers: &mut Layers, variables: &BTreeMap<String, String>) {
     let files = layers.merged();
     for (name, text) in variables {
         match key_of(&files, name) {

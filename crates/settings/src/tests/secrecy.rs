@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use secrecy::ExposeSecret as _;
 
 use super::{Files, GOOD, said, shown};
+use crate::redacted::Redacted;
 use crate::secrets::Secrets;
-use crate::shown::show::Redacted;
 use crate::types::Route;
 
 const SECRETIVE: &str = r#"[rabbitmq]

@@ -12,7 +12,6 @@ use super::smpp::Smpp;
 use crate::forms::templates::{ANSWER_TEMPLATE, PRIORITY, TEMPLATE, ZONE_OF};
 use crate::forms::{QUEUE, TEXT};
 use crate::made::{PriorityText, ZoneText};
-use crate::reading::conform::unwritten;
 use crate::schema::Shape::{Flag, List, Named, OneOrMore, Section, Text, Whole};
 use crate::schema::{Form, SPAN, SPAN_OR_ZERO, kinds, table, words};
 use crate::text::{Length, Size, TemplateText};
@@ -187,12 +186,6 @@ impl Retry {
 }
 
 impl Route {
-    /// The route of the examples in `config/default.toml`.
-    #[must_use]
-    pub fn example() -> Self {
-        unwritten(&Section(Self::KEYS))
-    }
-
     /// Its downstream, if it sends a message in segments: then its paced limit counts these.
     #[must_use]
     pub fn in_segments(&self) -> Option<&Smpp> {

@@ -8,16 +8,16 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::collector::Collector;
-use super::conform::conform;
-use super::layers::Layers;
-use super::{defaults, variables};
-use crate::checks;
-use crate::fault::{Fault, Faults, Severity};
-use crate::path::KeyPath;
-use crate::secrets::{Needs, Secrets};
-use crate::shown::show::Origins;
-use crate::types::{AwsVariables, ROOT, Settings};
+use super::checks;
+use super::fault::{Fault, Faults, Severity};
+use super::path::KeyPath;
+use super::reading::collector::Collector;
+use super::reading::conform::conform;
+use super::reading::layers::Layers;
+use super::reading::{defaults, variables};
+use super::secrets::{Needs, Secrets};
+use super::shown::show::Origins;
+use super::types::{AwsVariables, ROOT, Settings};
 
 /// No configuration is larger; a wrong path must not fill the memory.
 const MAX_FILE: u64 = 4 * 1024 * 1024;
