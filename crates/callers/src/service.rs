@@ -36,8 +36,7 @@ use sluiced_core::gate::Tap;
 use sluiced_core::rate::Span;
 use sluiced_core::time::Mono;
 use sluiced_ports::clock::Clock;
-use sluiced_ports::connect::Link;
-use sluiced_ports::dial::find;
+use sluiced_ports::connect::{Link, find};
 use sluiced_ports::queue::{Delivery, SettlementSender, Verdict};
 use sluiced_telemetry::LogLimit;
 

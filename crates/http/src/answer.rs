@@ -13,7 +13,8 @@ use hyper_util::client::legacy;
 
 use super::connections::write_gate::CallGate;
 use sluiced_core::judge::Silence;
-use sluiced_ports::dial::{connect_detail, find};
+use sluiced_ports::connect::find;
+use sluiced_ports::dial::connect_detail;
 
 /// The largest head of an answer, in bytes.
 pub(super) const MAX_ANSWER_HEAD: usize = 64 * 1024;

@@ -33,7 +33,7 @@ use super::connections::connect::WarmConnector;
 use super::connections::lifetime::Lifetimes;
 use super::connections::write_gate::CallGate;
 use sluiced_core::judge::Silence;
-use sluiced_ports::dial::find;
+use sluiced_ports::connect::find;
 use sluiced_ports::downstream::{LeaveBy, NotSent};
 
 /// So many headers an answer may have.

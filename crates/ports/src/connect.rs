@@ -1,5 +1,5 @@
 //! Shared by the crates that connect to servers: whether a server can be reached, the addresses of its host
-//! (`resolver`), TLS (`tls`), and secrets (`secret`).
+//! (`resolver`), TLS (`tls`), secrets (`secret`), and what caused an error (`causes`).
 
 use std::io;
 use std::net::SocketAddr;
@@ -11,10 +11,13 @@ use futures::stream::FuturesUnordered;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
+pub(super) use self::causes::causes;
+pub use self::causes::find;
 pub use self::resolver::Resolver;
 pub use self::secret::Secret;
 pub use self::tls::{ClientCertificate, Tls, TlsError, client_config};
 
+mod causes;
 mod resolver;
 mod secret;
 mod tls;

@@ -10,7 +10,7 @@ use std::{fmt, io};
 
 use rustls::ClientConfig;
 
-use super::connect::{ClientCertificate, Secret, TlsError, client_config, why};
+use super::connect::{ClientCertificate, Secret, TlsError, causes, client_config, find, why};
 
 pub use self::handshake::{timed_handshake, timed_handshake_through};
 
@@ -105,23 +105,4 @@ pub fn connect_detail(error: &(dyn Error + 'static)) -> String {
             |last| format!("no connection: {last}"),
         ),
     }
-}
-
-/// The innermost error of a kind.
-pub fn find<'a, T: Error + 'static>(error: &'a (dyn Error + 'static)) -> Option<&'a T> {
-    causes(error)
-        .filter_map(|cause| cause.downcast_ref())
-        .last()
-}
-
-/// An error and what caused it. An `io::Error` that wraps another skips that in `source`.
-pub(crate) fn causes<'a>(
-    error: &'a (dyn Error + 'static),
-) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
-    std::iter::successors(Some(error), |&cause| {
-        match cause.downcast_ref::<io::Error>().map(io::Error::get_ref) {
-            Some(Some(inner)) => Some(inner as &(dyn Error + 'static)),
-            _ => cause.source(),
-        }
-    })
 }

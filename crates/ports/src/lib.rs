@@ -14,17 +14,20 @@
 //! | [`store::PolicyStore`] | the current policy of a limit, replaced only if nothing came first |
 //! | [`downstream::Downstream`] | a call that is prepared before its slot, and leaves by its [`downstream::LeaveBy`] or not at all |
 //!
-//! Beside the traits is what several backends share: [`clock`], [`lock`], [`connect`] (names looked up, secrets),
-//! [`dial`] (TLS, credentials, why no connection came about), [`marks`].
+//! Beside the traits is what several backends share: [`clock`], [`lock`], [`connect`] (links, names looked up, TLS,
+//! secrets), [`dial`] (the credentials that settings name, handshakes, why no connection came about), [`marks`]; and
+//! [`policies`], which changes the policy of a limit in any [`store::PolicyStore`].
 //!
 //! **May know**: `core`, and `pdu` (receipts and statuses of SMPP).
 
 #![warn(missing_docs)]
 
+mod answer;
 pub mod clock;
 pub mod connect;
 pub mod dial;
 pub mod downstream;
+mod key;
 pub mod limits;
 pub mod marks;
 pub mod message;

@@ -7,7 +7,6 @@
 
 mod granted;
 mod inputs;
-mod key;
 
 use std::collections::HashMap;
 use std::fmt;
@@ -17,8 +16,8 @@ use std::time::Duration;
 use futures::FutureExt as _;
 use tokio::sync::{Notify, broadcast};
 
+use super::answer::{Notice, StoreFuture};
 use super::lock;
-use super::store::{Notice, StoreFuture};
 use sluiced_core::limits::admission::{self, Decision};
 use sluiced_core::limits::generation::{ClosedReason, LostWait};
 use sluiced_core::limits::{Fit, LimitState, Room, Rule, Ticket};
@@ -27,7 +26,7 @@ use sluiced_core::time::StoreTime;
 
 pub use self::granted::{Corrected, Correction, GrantedAt, GrantedCharge};
 pub use self::inputs::{KeyText, LimitInputs};
-pub use self::key::{LimitKey, key_id, limit_key, message_key};
+pub use super::key::{LimitKey, key_id, limit_key, message_key};
 
 /// A limit that is decided message by message. All users of it have the same policy, which is
 /// replaced when it changes.

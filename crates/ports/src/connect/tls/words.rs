@@ -9,7 +9,7 @@ use rustls::pki_types::UnixTime;
 use rustls::{AlertDescription, CertificateError, Error, InvalidMessage, PeerIncompatible};
 
 use super::is_authority;
-use crate::dial::{causes, find};
+use crate::connect::{causes, find};
 
 /// What a failure of TLS means. `None`: the failure is another one.
 pub(in crate::connect) fn why(error: &io::Error) -> Option<String> {
