@@ -22,6 +22,7 @@ mod recent;
 mod recorder;
 pub mod traces;
 pub mod waits;
+mod waits_for;
 
 pub use health::Health;
 pub use log_limit::{LogLimit, Suppressed};

@@ -3,7 +3,7 @@
 //! The usual `process_*` metrics (memory, processor time, open files) come from a library (`recorder`).
 
 use super::MetricKind;
-use super::waits::WaitsFor;
+use super::waits_for::WaitsFor;
 
 /// Values of the label `what` of waits (`telemetry::waits`).
 pub const WAITS: &[&str] = &crate::labels!(WaitsFor);

@@ -72,7 +72,7 @@ pub fn install(of_crates: &[&[Metric]]) -> Metrics {
                 tracing::warn!("another metrics recorder is installed: /metrics stays empty");
             }
             describe(&all);
-            process();
+            register_process();
             let process = Collector::default();
             process.describe();
             Metrics {
@@ -114,7 +114,7 @@ fn describe(all: &[Metric]) {
 }
 
 /// Registers the version and the start time of the process, and the series that have no other label.
-fn process() {
+fn register_process() {
     gauge(&BUILD_INFO, &[env!("CARGO_PKG_VERSION")]).set(1.0);
     // A wall clock, because the reader's is one too. No decision uses it.
     let since_epoch = std::time::SystemTime::now()

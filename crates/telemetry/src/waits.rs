@@ -16,50 +16,13 @@ use sluiced_core::time::Mono;
 use sluiced_ports::clock::Clock;
 use sluiced_ports::lock;
 
+pub use super::waits_for::WaitsFor;
+
 /// A shorter wait is usual where costs are estimates, and is not shown.
 const SHOWN_FROM: Duration = Duration::from_secs(5);
 
 /// A route that waits as a whole is a limit with this prefix and the name of the route.
 pub const ROUTE: &str = "route.";
-
-sluiced_core::labelled! {
-    /// What a limit waits for.
-    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-    pub enum WaitsFor {
-        /// The end of an operator's pause.
-        Pause = "pause",
-        /// The end of a freeze.
-        Freeze = "freeze",
-        /// Units that calls used beyond their costs must be paid.
-        Debt = "debt",
-        /// The downstream's own quota of a key.
-        Quota = "quota",
-        /// The store lost what was taken before: it must no longer count.
-        Lost = "lost",
-    }
-
-    /// The value of the metric label `what`.
-    pub const fn label(self) -> &'static str;
-}
-
-impl WaitsFor {
-    /// For operators, after the name of the limit.
-    const fn reason(self) -> &'static str {
-        match self {
-            Self::Pause => "paused by an operator (`sluiced limits resume` ends it)",
-            Self::Freeze => "frozen, as the downstream asked (`sluiced limits resume` ends it)",
-            Self::Debt => {
-                "units that calls used beyond their costs must be paid first (`sluiced limits show` says how many, `sluiced limits open` forgives them)"
-            }
-            Self::Quota => {
-                "the downstream says that its quota is used up (`sluiced limits open` forgets that)"
-            }
-            Self::Lost => {
-                "the store lost its state, and nothing passes until what was taken before no longer counts (`sluiced limits open` opens it)"
-            }
-        }
-    }
-}
 
 /// A wait that lasts.
 #[derive(Clone, Debug, PartialEq, Eq)]
