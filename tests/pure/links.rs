@@ -17,8 +17,8 @@ fn read(path: &Path) -> String {
     fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// The files below a folder with an ending.
-fn files(below: &Path, ending: &str) -> Vec<PathBuf> {
+/// The files of this repository below a folder, with an ending.
+pub(crate) fn files(below: &Path, ending: &str) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in fs::read_dir(below).expect("a folder") {
         let path = entry.expect("an entry").path();

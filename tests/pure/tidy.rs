@@ -5,6 +5,8 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use crate::links::files;
+
 /// The crates that decide or read, and nothing else.
 const PURE: [&str; 4] = ["core", "headers", "pdu", "simulation"];
 
@@ -19,19 +21,6 @@ const IMPURE: &[&str] = &[
 
 fn sources(below: &Path) -> Vec<PathBuf> {
     files(below, "rs")
-}
-
-fn files(below: &Path, ending: &str) -> Vec<PathBuf> {
-    let mut found = Vec::new();
-    for entry in fs::read_dir(below).expect("a folder of the source") {
-        let path = entry.expect("an entry").path();
-        if path.is_dir() {
-            found.extend(files(&path, ending));
-        } else if path.extension().is_some_and(|end| end == ending) {
-            found.push(path);
-        }
-    }
-    found
 }
 
 fn root() -> &'static Path {
