@@ -182,19 +182,22 @@ impl Workspace {
 
     /// Whether a type has a member; one of a library must be used in the same crate.
     fn has_member(&self, of: &str, member: &str, file: &File) -> bool {
-        let declares = |file: &&File| {
+        let is_owner = |file: &&File| {
             let kinds = ["struct", "enum", "trait", "type", "union"];
             kinds
                 .iter()
                 .any(|kind| has_word(&file.code, &format!("{kind} {of}")))
         };
-        let owners: Vec<&File> = self.files.iter().filter(declares).collect();
+        let owners: Vec<&File> = self.files.iter().filter(is_owner).collect();
         if owners.is_empty() {
             return self.near(file).any(|other| has_word(&other.code, of));
         }
-        owners
-            .iter()
-            .any(|owner| self.near(owner).any(|other| has_word(&other.code, member)))
+        owners.iter().any(|owner| {
+            let product = self.near(owner).filter(|other| !is_test(&other.path));
+            product
+                .into_iter()
+                .any(|other| declares(&other.code, member))
+        })
     }
 
     /// The files of the same crate.
@@ -209,6 +212,30 @@ impl Workspace {
             .iter()
             .filter(move |other| other.path.starts_with(&house))
     }
+}
+
+fn is_test(path: &Path) -> bool {
+    path.iter()
+        .any(|part| part == "tests" || part == "tests.rs")
+}
+
+/// Whether a function, a constant, a field or a variant of this name is declared.
+fn declares(code: &str, member: &str) -> bool {
+    let is_item = ["fn", "const", "type"]
+        .iter()
+        .any(|kind| has_word(code, &format!("{kind} {member}")));
+    let begins = |line: &str| {
+        let line = line.trim_start();
+        let line = match line.strip_prefix("pub") {
+            Some(rest) => rest.split_once(' ').map_or("", |(_, name)| name),
+            None => line,
+        };
+        line.strip_prefix(member).is_some_and(|rest| {
+            let next = rest.trim_start().chars().next();
+            next.is_none_or(|next| ",({:=".contains(next))
+        })
+    };
+    is_item || code.lines().any(begins)
 }
 
 fn below(folder: &Path, found: &mut Vec<PathBuf>) {
