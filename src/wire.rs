@@ -189,10 +189,10 @@ fn pipeline(
     health: &Health,
 ) -> Result<Pipeline, WireError> {
     let jitter = Jitter::new(rand::random());
-    let (pacers, keyed) = pacers.into_specs();
+    let (pacers, keyed_policies) = pacers.into_specs();
     let spec = PipelineSpec {
         pacers,
-        keyed,
+        keyed_policies,
         pauses,
         ownership: owned.ownership(),
     };

@@ -120,7 +120,7 @@ impl<'a> Pacers<'a> {
                     None => SlotSource::AlwaysDue(FreezeRow::of(name, Arc::clone(store))),
                 },
                 policy: paced.and_then(|(limit, _)| policies.paced(limit)),
-                keyed: Arc::clone(store) as Arc<dyn LimitStore>,
+                limit_store: Arc::clone(store) as Arc<dyn LimitStore>,
                 routes: Vec::new(),
             })
             .routes

@@ -286,7 +286,7 @@ const fn is_part(c: char) -> bool {
     c.is_ascii_alphanumeric() || c == '_'
 }
 
-fn has_word(code: &str, word: &str) -> bool {
+pub(crate) fn has_word(code: &str, word: &str) -> bool {
     code.match_indices(word).any(|(at, _)| {
         let before = code[..at].chars().next_back();
         let after = code[at + word.len()..].chars().next();

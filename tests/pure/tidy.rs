@@ -6,6 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::links::files;
+use crate::names::has_word;
 
 /// The crates that decide or read, and nothing else.
 const PURE: [&str; 4] = ["core", "headers", "pdu", "simulation"];
@@ -71,7 +72,7 @@ fn the_reading_order_names_files_that_exist() {
             let kinds = ["fn", "struct", "enum", "trait"];
             let is_there = kinds
                 .iter()
-                .any(|kind| text.contains(&format!("{kind} {item}")));
+                .any(|kind| has_word(&text, &format!("{kind} {item}")));
             assert!(is_there, "{file} has no `{name}`");
         }
     }

@@ -15,7 +15,7 @@ use std::time::Duration;
 use super::time::Mono;
 
 /// A tag further ahead of the highest known one than this is absurd: no prefetch lets so many be on their way.
-const MOST: u64 = 1 << 20;
+const TAG_GAP_MAX: u64 = 1 << 20;
 
 /// How a delivery leaves the channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -117,7 +117,7 @@ impl<L: Clone> Acks<L> {
     /// above the highest known one.
     pub fn note_delivery(&mut self, tag: u64) -> bool {
         if tag >= self.next {
-            if tag - self.next > MOST {
+            if tag - self.next > TAG_GAP_MAX {
                 return false;
             }
             self.unseen.extend(self.next..tag);

@@ -71,7 +71,7 @@ pub fn decide(
     // Where a message may be called only once, a call that may have arrived is not repeated.
     let is_repeatable = call.rules.max_attempts > 1 || !call.maybe_delivered;
     let away = ended.away.filter(|_| is_repeatable);
-    let (meant, keys) = call.meant(away, refusals);
+    let (meant, keys) = call.interpret(away, refusals);
     let freeze = match meant {
         Consequence::Freeze(wait) => Some(wait),
         _ => None,
@@ -80,11 +80,11 @@ pub fn decide(
         (Outcome::Throttled { wait }, ThrottleSubject::Key { .. }) => Some(wait),
         _ => None,
     };
-    let consequence = call.ends(meant).map_or(meant, Consequence::Dead);
+    let consequence = call.reason_to_stop(meant).map_or(meant, Consequence::Dead);
     AfterCall {
-        next: call.next(consequence, opening),
-        tries: call.tried(consequence),
-        claims: call.claims(consequence),
+        next: call.next_step(consequence, opening),
+        tries: call.tries_after(consequence),
+        claims: call.claims_end(consequence),
         returns_units: call.returns_units(consequence),
         came_early: call.outcome == Outcome::Accepted && call.tries.refused_without_subject,
         is_denied: matches!(consequence, Consequence::Freeze(_) | Consequence::Aside(_)),
@@ -92,7 +92,7 @@ pub fn decide(
         closes,
         keys,
         report: ended.report,
-        is_reason: ended.failed,
+        kept_breaker_open: ended.kept_breaker_open,
         downstream: gate.downstream_state(),
         gate_may_change: ended.gate_may_change,
         used: call.used.iter().map(|said| said.follows(call)).collect(),
@@ -102,7 +102,7 @@ pub fn decide(
 
 impl CallEnd<'_> {
     /// What the outcome means for the message, and for the keys that count it.
-    fn meant(&self, away: Option<Away>, refusals: &mut Refusals) -> (Consequence, KeyChanges) {
+    fn interpret(&self, away: Option<Away>, refusals: &mut Refusals) -> (Consequence, KeyChanges) {
         let nothing = KeyChanges::Pass(Vec::new());
         match self.outcome {
             Outcome::Accepted if self.rules.shows == AnswerScope::Nothing => {
@@ -235,7 +235,7 @@ impl CallEnd<'_> {
     }
 
     /// Why the message must not be called again although its answer would allow it: it may have been taken already.
-    fn ends(&self, consequence: Consequence) -> Option<DeadReason> {
+    fn reason_to_stop(&self, consequence: Consequence) -> Option<DeadReason> {
         if !self.maybe_taken() {
             return None;
         }
@@ -252,7 +252,11 @@ impl CallEnd<'_> {
         }
     }
 
-    fn next(&self, consequence: Consequence, opening: impl Fn(StoreTime) -> StoreTime) -> NextStep {
+    fn next_step(
+        &self,
+        consequence: Consequence,
+        opening: impl Fn(StoreTime) -> StoreTime,
+    ) -> NextStep {
         let again = |waits, other_route_first| NextStep::Again {
             waits,
             other_route_first,
@@ -264,18 +268,23 @@ impl CallEnd<'_> {
             Consequence::Away(until) => again(NextWait::Here(until), true),
             // Behind the other messages once the freeze has ended: the whole route waits.
             Consequence::Freeze(wait) => again(NextWait::Here(Some(self.now.local + wait)), false),
-            Consequence::Retry(wait) => again(self.waits(wait, Cause::Failed, opening), false),
+            Consequence::Retry(wait) => {
+                again(self.place_of_wait(wait, Cause::Failed, opening), false)
+            }
             Consequence::Aside(wait) => {
                 // Another route is tried once.
                 let is_first = self.tries.refused_since.is_none();
                 let other_route_first = is_first && wait > self.rules.max_hold;
-                again(self.waits(wait, Cause::Refused, opening), other_route_first)
+                again(
+                    self.place_of_wait(wait, Cause::Refused, opening),
+                    other_route_first,
+                )
             }
         }
     }
 
     /// Where a message waits for `wait` and, if its route is shut then, until it opens: in memory, or in a wait queue.
-    fn waits(
+    fn place_of_wait(
         &self,
         wait: Duration,
         cause: Cause,
@@ -293,7 +302,7 @@ impl CallEnd<'_> {
         }
     }
 
-    fn tried(&self, consequence: Consequence) -> Tries {
+    fn tries_after(&self, consequence: Consequence) -> Tries {
         let before = self.tries;
         let spends = match consequence {
             Consequence::Done | Consequence::WithNewCredentials => false,
@@ -327,7 +336,7 @@ impl CallEnd<'_> {
         }
     }
 
-    fn claims(&self, consequence: Consequence) -> ClaimsEnd {
+    fn claims_end(&self, consequence: Consequence) -> ClaimsEnd {
         match consequence {
             Consequence::Done => ClaimsEnd::Accepted,
             Consequence::Dead(DeadReason::Unknown) => ClaimsEnd::Unknown,

@@ -5,10 +5,10 @@
 //! itself and go through a wait queue. So this is decided once for the route. The messages that the replica holds stay
 //! in memory, the route stops consuming (its *tap* closes), and the other routes of the limit go on.
 //!
-//! [`Gate`] collects the reasons. [`SendRule`] is what follows for messages: `pipeline::pacer` holds those of a shut route in
-//! its scheduler, and looks again before each call. [`Gate::decide_tap`] decides from that, and from the availability of the paced limit,
-//! whether the route consumes. At an opening not all messages wake at once: the tap opens a moment before, and the
-//! schedule of the limit paces them.
+//! [`Gate`] collects the reasons. [`SendRule`] is what follows for messages: `pipeline::pacer` holds those of a shut
+//! route in its scheduler, and looks again before each call. [`Gate::decide_tap`] decides from that, and from the
+//! availability of the paced limit, whether the route consumes. At an opening not all messages wake at once: the tap
+//! opens a moment before, and the schedule of the limit paces them.
 
 mod sends;
 mod tap;
@@ -38,7 +38,7 @@ pub struct CallEnded {
     /// The gate may have changed.
     pub gate_may_change: bool,
     /// The call opened the breaker, or kept it open.
-    pub failed: bool,
+    pub kept_breaker_open: bool,
 }
 
 /// A call failed because the downstream is away.
@@ -200,7 +200,8 @@ impl Gate {
         let (was_closed, was_probing) = (breaker.is_closed(), breaker.is_probing());
         let pauses = breaker.pauses_alone();
         let report = breaker.observe(evidence, now);
-        let failed = report == Some(BreakerReport::Failed) || breaker.pauses_alone() > pauses;
+        let kept_breaker_open =
+            report == Some(BreakerReport::Failed) || breaker.pauses_alone() > pauses;
         let behind = now + breaker.rule().pause.max;
         let away = breaker.is_open().then_some(Away {
             behind_others: was_probing.then_some(behind),
@@ -213,7 +214,7 @@ impl Gate {
             report,
             away,
             gate_may_change,
-            failed,
+            kept_breaker_open,
         }
     }
 

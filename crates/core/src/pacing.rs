@@ -118,7 +118,7 @@ impl Pacing {
     /// When a message of `cost` slots is sent that goes after messages of `before` slots, and not before
     /// `from`: at the last of its own, which must lie close together. `None`: not all of them are leased.
     #[must_use]
-    pub fn fires_at(&self, urgent: bool, before: usize, cost: usize, from: Mono) -> Option<Mono> {
+    pub fn sent_at(&self, urgent: bool, before: usize, cost: usize, from: Mono) -> Option<Mono> {
         let Self::Paced(rows) = self else {
             return None;
         };
@@ -322,7 +322,7 @@ impl Pacing {
         }
     }
 
-    /// As [`Pacing::frozen_for`], after a refusal that the store is told of.
+    /// As [`Pacing::freeze_for`], after a refusal that the store is told of.
     pub fn freeze_after_refusal(&mut self, length: Duration, now: Mono) {
         match self {
             Self::Paced(rows) => {

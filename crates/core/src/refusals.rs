@@ -32,10 +32,10 @@ const IF_JUDGED: u32 = 3;
 /// A run that chance explains less than once in so many times is about what its messages share.
 const ONCE_IN: f64 = 1_000.0;
 /// The shortest such run, and the longest that is asked for.
-const LEAST: usize = 2;
-const MOST: usize = 64;
+const RUN_MIN: usize = 2;
+const RUN_MAX: usize = 64;
 /// The most keys whose runs are remembered.
-const KEYS: usize = 4_096;
+const KEYS_MAX: usize = 4_096;
 
 /// A call that was refused.
 #[derive(Clone, Copy, Debug)]
@@ -79,7 +79,7 @@ pub struct Ruling {
 /// Messages that were refused in a row.
 #[derive(Clone, Debug, Default)]
 struct RefusalRun {
-    /// The messages, or their keys, that were refused since it was judged last; at most [`MOST`].
+    /// The messages, or their keys, that were refused since it was judged last; at most [`RUN_MAX`].
     refused: BTreeSet<Vec<u64>>,
     /// The run was judged to be about what its messages share.
     is_judged: bool,
@@ -217,17 +217,17 @@ impl Refusals {
     fn needed(&self) -> usize {
         let share = f64::from(self.recent.count_ones()) / f64::from(RECENT);
         let mut by_chance = 1.0;
-        for length in 1..MOST {
+        for length in 1..RUN_MAX {
             by_chance *= share;
             if by_chance * ONCE_IN <= 1.0 {
-                return length.max(LEAST);
+                return length.max(RUN_MIN);
             }
         }
-        MOST
+        RUN_MAX
     }
 
     fn run(&mut self, key: KeyId) -> &mut RefusalRun {
-        if self.keys.len() >= KEYS && !self.keys.contains_key(&key) {
+        if self.keys.len() >= KEYS_MAX && !self.keys.contains_key(&key) {
             let oldest = self.keys.iter().min_by_key(|(_, run)| run.last);
             if let Some(oldest) = oldest.map(|(key, _)| *key) {
                 self.keys.remove(&oldest);

@@ -29,7 +29,7 @@ const TRIPS: u32 = 10;
 /// cost is sent at the last of its slots. Some slow round trips are added. Less than five seconds are no
 /// standstill.
 #[must_use]
-pub fn bound(pace: Option<&Pace>, slow_trip: Duration) -> Duration {
+pub fn longest_standstill(pace: Option<&Pace>, slow_trip: Duration) -> Duration {
     let slots = pace.map_or(Duration::ZERO, |pace| {
         pace.distrust() + pace.horizon() + pace.spread()
     });

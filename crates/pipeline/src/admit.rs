@@ -3,8 +3,8 @@
 //! The scheduler decides when and for which messages (`Action::Admit`), what the answer means for them, and where a
 //! denied message waits (`core::scheduler::answers`). The decision is made in the store (`core::limits::admission` in
 //! Rust, `lua/admit.lua` in Redis). This file has the questions under way, the metrics and the log lines. All limits of
-//! a message are asked in one call, for many messages at once. A message that leaves memory is settled here, too: into
-//! the wait ladder, or as `on_denied` says.
+//! a message are asked in one call, for many messages at once. Messages that leave memory because of it are settled in
+//! `uncalled::departed`.
 
 use std::collections::BTreeMap;
 use std::future::pending;
@@ -16,24 +16,18 @@ use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
 use tracing::{debug, info, warn};
 
-use super::ends::journal::Why;
 use super::handle::PacerHandle;
 use super::job::WaitingMessage;
 use super::meters::{AdmissionMeters, KeyedMeters};
 use super::permit::refunder::Refunder;
 use super::permit::tickets::Tickets;
-use super::route::rules::OnDenied;
-use super::verdict::{self, dead, denied, later, too_dear, unfit};
-use sluiced_core::judge::DeadReason;
 use sluiced_core::limits::admission::Decision;
 use sluiced_core::limits::generation::ClosedReason;
 use sluiced_core::limits::once::NotCalled;
-use sluiced_core::limits::{Fit, Lacks, Room, Ticket};
-use sluiced_core::rate::Span;
-use sluiced_core::scheduler::{AskedMessage, Departure, Question, Scheduler};
+use sluiced_core::limits::{Fit, Lacks, Ticket};
+use sluiced_core::scheduler::{AskedMessage, Question, Scheduler};
 use sluiced_core::time::{Mono, StoreTime};
 use sluiced_ports::limits::{Candidate, Decisions, GrantedCharge, KeyedLimit, LimitStore};
-use sluiced_ports::queue::Verdict;
 use sluiced_ports::store::StoreError;
 use sluiced_telemetry::LogLimit;
 use sluiced_telemetry::waits::{Waits, WaitsFor};
@@ -270,75 +264,5 @@ const fn label(decision: &Decision) -> &'static str {
         Decision::Outdated { .. } => "outdated",
         Decision::Closed { .. } => "closed",
         Decision::NotAsked => "not_asked",
-    }
-}
-
-static DENIED: LogLimit = LogLimit::new(Duration::from_secs(10));
-
-/// Removes a message from memory: into the wait ladder, or to the dead-letter queue if the wait is longer
-/// than `max_hold` and its route says so.
-pub(super) fn send_away(waiting: WaitingMessage, departure: &Departure, now: Mono) {
-    let job = waiting.job;
-    let (route, decided, wait) = (&job.route, departure.decided, departure.wait);
-    let limit = Arc::clone(&job.charges()[departure.by].limit);
-    let mut verdict = if departure.is_late && route.rules.on_denied == OnDenied::DeadLetter {
-        denied(&job.history, &limit.name, wait, decided)
-    } else {
-        if route.rules.on_denied != OnDenied::Refuse
-            && let Some(more) = DENIED.event(now)
-        {
-            info!(route = %route.name, limit = %limit.name, wait = %Span::rough(wait),
-                "denied: the message waits in the ladder, and others pass{more}");
-        }
-        later(&job.history, wait, decided)
-    };
-    if route.rules.denied_headers {
-        // For a limit that is known to be full: the latest end of the calls under way, unless they are
-        // renewed.
-        let room = departure.room.unwrap_or_else(|| Room {
-            remaining: 0,
-            reset_at: limit.policy().rule.forgotten_at(decided).as_micros(),
-        });
-        let explained = verdict::DeniedHeaders {
-            name: &limit.name,
-            limit: limit.policy().rule.max_cost(),
-            room,
-            retry_after: departure.until.since(decided),
-            now: decided,
-        };
-        verdict::explain(&mut verdict, &explained);
-    }
-    job.settle_because(verdict, Some(Why::DeniedBy(&limit.name)));
-}
-
-/// The message costs more than its limit can ever let pass: the limit was lowered while the message was in memory.
-pub(super) fn settle_never(waiting: WaitingMessage, by: usize, most: u64, now: StoreTime) {
-    let job = waiting.job;
-    let detail = too_dear(&job.charges()[by].limit.name, most);
-    let verdict = unfit(&job.route, &job.history, DeadReason::Invalid, detail, now);
-    job.settle(verdict);
-}
-
-/// The message is not called: a message of its key was accepted before, or may have been and must not be sent twice.
-pub(super) fn settle_not_called(
-    waiting: WaitingMessage,
-    by: usize,
-    how: NotCalled,
-    now: StoreTime,
-) {
-    let job = waiting.job;
-    match how {
-        NotCalled::Done => {
-            job.route.meters.repeats.increment(1);
-            job.settle_because(Verdict::Done, Some(Why::Repeat));
-        }
-        NotCalled::Unknown => {
-            let detail = format!(
-                "the replica that called it died or lost the store, so whether it was accepted is unknown (limits.{}.on_unknown)",
-                job.charges()[by].limit.name
-            );
-            let verdict = dead(&job.history, DeadReason::Unknown, detail, now);
-            job.settle(verdict);
-        }
     }
 }

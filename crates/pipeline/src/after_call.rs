@@ -28,7 +28,7 @@ use super::handle::{PacerHandle, ToPacer};
 use super::job::Job;
 use super::permit::Permit;
 use super::permit::claims::Claims;
-use super::verdict::{dead, keep, later};
+use super::verdict::{add_answer, dead, later};
 
 static CUT: LogLimit = LogLimit::new(Duration::from_secs(60));
 
@@ -176,13 +176,13 @@ impl AnsweredCall {
             meters.maybe_delivered.increment(1);
         }
         if let Some(asked) = judgement.cut_from {
-            cut(job, asked, pacer);
+            warn_of_cut_wait(job, asked, pacer);
         }
     }
 }
 
 /// The answer asked to wait for longer than is believed.
-fn cut(job: &Job, asked: Duration, pacer: &PacerHandle) {
+fn warn_of_cut_wait(job: &Job, asked: Duration, pacer: &PacerHandle) {
     job.route.meters.waits_cut.increment(1);
     if let Some(more) = CUT.event(pacer.clock.now()) {
         let most = Span(job.route.rules.answers.max_wait);
@@ -230,7 +230,7 @@ fn settle_dead(job: Box<Job>, reason: DeadReason, judgement: Judgement, pacer: &
     let mut verdict = dead(&job.history, reason, detail, now);
     let kept = judgement.answer.as_ref();
     if let Some(answer) = kept.filter(|_| job.route.rules.answers.is_kept) {
-        keep(&mut verdict, answer);
+        add_answer(&mut verdict, answer);
     }
     job.settle_with(verdict, judgement.answer.as_ref());
 }

@@ -30,7 +30,7 @@ use super::route::holding::HeldToken;
 use super::route::rules::tenant_number;
 use super::route::sharing::MovedMessage;
 use super::route::{Route, RouteLimit};
-use super::verdict::{dead, expired, later, parked, too_dear, unfit};
+use super::verdict::{dead, expired, judge_unfit, later, parked, too_costly};
 
 static NO_PRIORITY: LogLimit = LogLimit::new(Duration::from_secs(10));
 
@@ -147,7 +147,7 @@ impl Decoder<'_> {
             .prepare(self.message, facts)
             .map_err(|why| {
                 debug!(route = %route.name, %why, "undecodable message");
-                self.unfit(DeadReason::Undecodable, why.to_string())
+                self.judge_unfit(DeadReason::Undecodable, why.to_string())
             })?;
         Ok(DecodedParts {
             call,
@@ -162,8 +162,8 @@ impl Decoder<'_> {
         dead(self.history, reason, detail, self.now.store)
     }
 
-    fn unfit(&self, reason: DeadReason, detail: String) -> Verdict {
-        unfit(self.route, self.history, reason, detail, self.now.store)
+    fn judge_unfit(&self, reason: DeadReason, detail: String) -> Verdict {
+        judge_unfit(self.route, self.history, reason, detail, self.now.store)
     }
 
     /// Until when it may be sent, if there is an end, and how long its own headers make it wait.
@@ -223,7 +223,7 @@ impl Decoder<'_> {
     /// What it takes of the limits of its route, and its own time zone.
     fn count(&self, facts: Facts<'_>) -> Result<(Demand, Option<Zone>), Verdict> {
         let route = self.route;
-        let invalid = |detail| self.unfit(DeadReason::Invalid, detail);
+        let invalid = |detail| self.judge_unfit(DeadReason::Invalid, detail);
         let made = route.counting.templates.of(self.message, facts);
         let inputs = made.map_err(|why| {
             debug!(route = %route.name, %why, "a limit cannot count a message");
@@ -234,7 +234,7 @@ impl Decoder<'_> {
         for Charge { limit, cost, .. } in &demand.charges {
             let most = limit.policy().rule.max_cost();
             if u64::from(cost.get()) > most {
-                return Err(invalid(too_dear(&limit.name, most)));
+                return Err(invalid(too_costly(&limit.name, most)));
             }
         }
         Ok((demand, inputs.zone))

@@ -1,10 +1,10 @@
-//! A message between decoding and its verdict, as a chain of types: its type shows what a message
-//! has been through, and handing it on consumes it.
+//! A message between decoding and its verdict: its type shows what it has been through, and handing it on consumes it.
+//! A [`WaitingMessage`] has the [`Job`] and its request; [`WaitingMessage::begin_call`] takes them apart.
 //!
 //! ```text
-//! Delivery ──decode──> Waiting ──its slot──> Job (the call is under way) ──verdict──> settled
-//!                         ^                   │
-//!                         └── another call ───┘
+//! Delivery ──decode──> WaitingMessage ──begin_call──> Job (the call is under way) ──settle──> settled
+//!                            ^                         │
+//!                            └──── prepare_again ──────┘
 //! ```
 
 mod waiting;
@@ -42,7 +42,7 @@ pub(super) struct Job {
     times: Times,
     demand: Demand,
     /// Calls in a row that could not leave in time.
-    pub(super) too_late: u32,
+    pub(super) misses_in_a_row: u32,
     /// The ticket under which its keyed limits were asked last, if they were.
     pub(super) ticket: Option<Ticket>,
     /// What is left to send, if its last call was taken in part.
@@ -108,7 +108,7 @@ impl Job {
             history,
             times,
             demand,
-            too_late: 0,
+            misses_in_a_row: 0,
             ticket: None,
             rest: None,
             held,

@@ -18,8 +18,8 @@
 //! | `send` | makes the call |
 //! | `after_call` | does what `core::after_call` decides from the answer, whose numbers `figures` reads |
 //! | `again` | makes the request once more, for another call |
-//! | `uncalled` | messages that leave without a call, because they should not be held any longer |
-//! | `verdict` | has all verdicts |
+//! | `uncalled` | messages that leave without a call |
+//! | `verdict` | makes the verdicts, but for "done" |
 //! | `ends` | gives them; beside it the journal and results |
 //! | `route` | the parts of a route: whether it sends and consumes, what it holds, what it knows of other routes |
 //! | `permit` | what a message took of its keyed limits, and how that is returned |

@@ -55,7 +55,7 @@ use sluiced_ports::store::{Notice, StoreError};
 use sluiced_telemetry::health::{Health, Heartbeat};
 use sluiced_telemetry::waits::{Waits, WaitsFor};
 
-use super::admit::{Admission, KeyedAccess, settle_never, settle_not_called};
+use super::admit::{Admission, KeyedAccess};
 use super::alarm::Alarm;
 use super::handle::{PacerHandle, PacerLeftover, ToPacer};
 use super::job::{Job, WaitingMessage};
@@ -63,6 +63,7 @@ use super::policies::adapting::Adapting;
 use super::progress::ProgressWatch;
 use super::route::Route;
 use super::send;
+use super::uncalled::departed::{settle_never, settle_not_called};
 use messages::Refunded;
 
 /// The pacer runs a round at least this often: the watchdog and the gauges need it.

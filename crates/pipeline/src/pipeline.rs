@@ -62,7 +62,7 @@ pub struct PacerSpec {
     /// `None`: the paced limit cannot be changed while it runs, or there is none.
     pub policy: Option<PolicySpec<Vec<Pace>>>,
     /// Where the keyed limits are. A pacer without a paced limit gets the store's time from there, too.
-    pub keyed: Arc<dyn LimitStore>,
+    pub limit_store: Arc<dyn LimitStore>,
     pub routes: Vec<RouteSpec>,
 }
 
@@ -91,7 +91,7 @@ pub struct PipelineLeftover {
 pub struct PipelineSpec {
     pub pacers: Vec<PacerSpec>,
     /// The keyed limits whose policies may change while they run.
-    pub keyed: Vec<KeyedPolicy>,
+    pub keyed_policies: Vec<KeyedPolicy>,
     pub pauses: Pauses,
     /// Whether the names of its limits and routes belong to this fleet.
     pub ownership: watch::Receiver<Ownership>,
@@ -111,7 +111,7 @@ pub struct Pipeline {
     /// The stores of keyed limits that its pacers ask.
     stores: Vec<Arc<dyn LimitStore>>,
     /// The limits whose policies this replica declares.
-    declared: Vec<policies::PolicyDeclarer>,
+    declarers: Vec<policies::PolicyDeclarer>,
     ownership: watch::Receiver<Ownership>,
     clock: Clock,
     jitter: Jitter,
@@ -137,7 +137,7 @@ impl Pipeline {
             watches: JoinSet::new(),
             tickets: Arc::new(Tickets::new(rand::random())),
             stores: Vec::new(),
-            declared: Vec::new(),
+            declarers: Vec::new(),
             ownership: spec.ownership,
             clock,
             jitter,
@@ -146,7 +146,7 @@ impl Pipeline {
             pipeline.add(pacer, health)?;
         }
         sharing::introduce(pipeline.routes.iter().map(|(route, _)| route));
-        for policy in spec.keyed {
+        for policy in spec.keyed_policies {
             pipeline.watch(policy);
         }
         pipeline.watch_pauses(&spec.pauses, health.waits());
@@ -156,9 +156,9 @@ impl Pipeline {
     /// Keeps each route at what operators say about it.
     fn watch_pauses(&mut self, pauses: &Pauses, waits: &Waits) {
         for (route, pacer) in &self.routes {
-            let declares = policies::PolicyDeclarer::pause(pauses, &route.name);
+            let declarer = policies::PolicyDeclarer::pause(pauses, &route.name);
             let (route, pacer) = (Arc::clone(route), pacer.clone());
-            let follow = pause::follow(route, pacer, declares, waits.clone(), self.jitter);
+            let follow = pause::follow(route, pacer, declarer, waits.clone(), self.jitter);
             let once_claimed = owner::once_claimed(&self.ownership, follow);
             self.watches.spawn(once_claimed);
         }
@@ -171,11 +171,11 @@ impl Pipeline {
         let routes: Vec<_> = numbered
             .map(|(spec, number)| Route::open(spec, number, health))
             .collect();
-        let scheduler = scheduler(spec.slots.rows(), &*spec.keyed, &routes, self.jitter);
+        let scheduler = scheduler(spec.slots.rows(), &*spec.limit_store, &routes, self.jitter);
         let (sender, events) = mpsc::unbounded_channel();
         let outgoing = sender.clone();
         let freed = move |calls| drop(outgoing.send(ToPacer::Freed(calls)));
-        let keyed = self.keyed(&name, spec.keyed, &routes, freed);
+        let keyed = self.start_refunder(&name, spec.limit_store, &routes, freed);
         let outdated = Arc::new(Notify::new());
         let adapting = spec
             .policy
@@ -261,14 +261,14 @@ impl Pipeline {
         outdated: Arc<Notify>,
         adopt: impl Fn(Arc<CurrentPolicy>, T) + Send + Sync + 'static,
     ) {
-        self.declared.push(spec.declares(&limit));
+        self.declarers.push(spec.declarer(&limit));
         let watch = PolicyWatch::new(limit, spec, routes, outdated, self.jitter, self.clock);
         let once_claimed = owner::once_claimed(&self.ownership, watch.run(adopt));
         self.watches.spawn(once_claimed);
     }
 
     /// Makes what a pacer needs to ask its keyed limits, and starts its refunder.
-    fn keyed(
+    fn start_refunder(
         &mut self,
         name: &str,
         store: Arc<dyn LimitStore>,
@@ -305,12 +305,12 @@ impl Pipeline {
 
     /// Stops consuming, lets calls that were started finish within `grace`, gives the rest back.
     pub async fn stop(mut self, grace: Duration) -> PipelineLeftover {
-        let mut remains = PipelineLeftover::default();
+        let mut leftover = PipelineLeftover::default();
         let pacers = self.pacers.drain(..);
         let stops: Vec<_> = pacers.map(|pacer| pacer.stop(grace)).collect();
-        for stopped in futures::future::join_all(stops).await {
-            remains.abandoned += stopped.abandoned;
-            remains.given_back += stopped.given_back;
+        for pacer_leftover in futures::future::join_all(stops).await {
+            leftover.abandoned += pacer_leftover.abandoned;
+            leftover.given_back += pacer_leftover.given_back;
         }
         let subscriptions = self.routes.iter().map(|(route, _)| &route.subscription);
         let closes = subscriptions.map(|subscription| subscription.close(CLOSE_BOUND));
@@ -319,8 +319,8 @@ impl Pipeline {
             unsettled,
         } in futures::future::join_all(closes).await
         {
-            remains.given_back += given_back;
-            remains.unsettled += unsettled;
+            leftover.given_back += given_back;
+            leftover.unsettled += unsettled;
         }
         self.receivers.shutdown().await;
         // The watches and the routes hold handles of the pacers, and these hold refunders. Once all have ended, the
@@ -332,12 +332,15 @@ impl Pipeline {
             self.refunders.shutdown().await;
         }
         let leave = futures::future::join_all(self.stores.iter().map(|store| store.leave()));
-        let absent =
-            futures::future::join_all(self.declared.iter().map(policies::PolicyDeclarer::end));
+        let withdrawals = futures::future::join_all(
+            self.declarers
+                .iter()
+                .map(policies::PolicyDeclarer::withdraw),
+        );
         // Until this replica is known to be gone, the next one that starts waits a second for its reports, and its
         // file counts among those of the others.
-        drop(tokio::time::timeout(LEAVE_BOUND, futures::future::join(leave, absent)).await);
-        remains
+        drop(tokio::time::timeout(LEAVE_BOUND, futures::future::join(leave, withdrawals)).await);
+        leftover
     }
 }
 

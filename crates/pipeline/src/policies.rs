@@ -62,7 +62,7 @@ pub struct PolicySpec<T> {
 }
 
 impl<T> PolicySpec<T> {
-    pub(super) fn declares(&self, limit: &Arc<str>) -> PolicyDeclarer {
+    pub(super) fn declarer(&self, limit: &Arc<str>) -> PolicyDeclarer {
         PolicyDeclarer {
             store: Arc::clone(&self.store),
             family: self.family,
@@ -98,11 +98,11 @@ impl PolicyDeclarer {
     }
 
     /// The replica stops: its file counts no more.
-    pub(super) async fn end(&self) {
-        let absent = self
+    pub(super) async fn withdraw(&self) {
+        let withdrawal = self
             .store
             .withdraw_file(self.family, &self.limit, &self.replica);
-        if let Err(error) = absent.await {
+        if let Err(error) = withdrawal.await {
             debug!(limit = %self.limit, %error, "the store was not told that this replica leaves");
         }
     }

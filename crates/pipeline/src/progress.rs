@@ -117,7 +117,7 @@ impl WatchedRoute {
             ran_out: totals.ran_out,
         };
         let waits = self.waits(scheduler, now);
-        let bound = scheduler.may_stand_for();
+        let bound = scheduler.longest_standstill();
         let stalled = self.progress.check(seen, waits, bound, now);
         let was = !self.link.borrow().is_up();
         let route = &self.route;

@@ -1,8 +1,8 @@
 //! Receive: the deliveries of one route, batch by batch, are decoded and handed to its pacer.
 //!
 //! Deliveries come from a session of the queue (`amqp::rabbit::session`, `hand_out`), or from another route of the
-//! queue (`route::sharing`). Decoded messages go to the pacer's loop as `ToPacer::Decoded` (`pacer::events`, `take_in`),
-//! and from there into the scheduler.
+//! queue (`route::sharing`). Decoded messages go to the pacer's loop as `ToPacer::Decoded` (`pacer::events`,
+//! `take_in`), and from there into the scheduler.
 //!
 //! While messages die in a row (`core::dying`), those that cannot be sent are set aside. If these are too many,
 //! nothing is decoded for a while: the others wait in the channel, as many as the prefetch, and are given back
@@ -29,11 +29,11 @@ const BATCH: usize = 64;
 
 /// Decodes the route's deliveries until no more can come.
 pub(super) async fn run(route: Arc<Route>, pacer: PacerHandle, clock: Clock) {
-    let deliveries = route.subscription.deliveries().zip(route.sharing.moved());
-    let Some((mut deliveries, mut moved)) = deliveries else {
+    let sources = route.subscription.deliveries().zip(route.sharing.moved());
+    let Some((mut deliveries, mut moved_in)) = sources else {
         return;
     };
-    let (mut batch, mut others) = (Vec::with_capacity(BATCH), Vec::with_capacity(BATCH));
+    let (mut delivered, mut moved_batch) = (Vec::with_capacity(BATCH), Vec::with_capacity(BATCH));
     let mut emptied = clock.now();
     loop {
         // No delivery is taken: the deliveries in the channel are given back if the route is closed meanwhile.
@@ -41,32 +41,33 @@ pub(super) async fn run(route: Arc<Route>, pacer: PacerHandle, clock: Clock) {
             sleep(pause.min(route.rules.hold_limit)).await;
             give_back_old(&route, &mut deliveries, &mut emptied, clock.now());
             // Nothing more moves here; another route may send these.
-            while moved.try_recv().is_ok() {
+            while moved_in.try_recv().is_ok() {
                 route.sharing.released();
             }
             continue;
         }
         tokio::select! {
-            count = deliveries.recv_many(&mut batch, BATCH) => if count == 0 {
+            count = deliveries.recv_many(&mut delivered, BATCH) => if count == 0 {
                 return;
             },
             // Never zero: the route has a sender itself.
-            _ = moved.recv_many(&mut others, BATCH) => {}
+            _ = moved_in.recv_many(&mut moved_batch, BATCH) => {}
         }
         let now = clock.now();
         // The tap opens only once the time of the store is known.
         let Some(store) = pacer.known_store_time(now) else {
-            batch.clear();
-            others.drain(..).for_each(|_| route.sharing.released());
+            delivered.clear();
+            moved_batch.drain(..).for_each(|_| route.sharing.released());
             continue;
         };
         let both = Now { local: now, store };
-        let mut messages: Vec<WaitingMessage> = Vec::with_capacity(batch.len() + others.len());
-        for moved in others.drain(..) {
+        let mut messages: Vec<WaitingMessage> =
+            Vec::with_capacity(delivered.len() + moved_batch.len());
+        for moved in moved_batch.drain(..) {
             route.sharing.released();
             messages.extend(decode_moved(&route, moved, both));
         }
-        for delivery in batch.drain(..) {
+        for delivery in delivered.drain(..) {
             messages.extend(decode(&route, delivery, both));
         }
         emptied = now;

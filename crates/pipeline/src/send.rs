@@ -22,7 +22,7 @@ use super::permit::Permit;
 use super::route::calls::CallUnderWay;
 
 /// So many calls of one message in a row may miss their slots before others go before it.
-const TOO_LATE: u32 = 3;
+const MISSES_BEFORE_BEHIND: u32 = 3;
 /// How long others go before such a message.
 const BEHIND: Backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(10));
 static LATE: LogLimit = LogLimit::new(Duration::from_secs(10));
@@ -42,9 +42,9 @@ pub(super) async fn perform(
     // Between the pacer's decision and this task's turn the machine may have stood still. A slot that is
     // too late now is lost, never used late. The clock is read once more when the request is written.
     if started > slot.leave_by {
-        missed(slot, NotSent::TooLate, &pacer);
+        count_missed_slot(slot, NotSent::TooLate, &pacer);
         pacer.send(ToPacer::Back(Box::new(waiting)));
-        return unsent(under_way, &pacer);
+        return end_unsent_call(under_way, &pacer);
     }
     let (mut job, call, mut permit) = waiting.begin_call();
     let leave_by = LeaveBy::new(pacer.clock, slot.leave_by);
@@ -54,7 +54,7 @@ pub(super) async fn perform(
     let sent = permit.during(call.send(leave_by)).await;
     match sent {
         Ok(judgement) => {
-            job.too_late = 0;
+            job.misses_in_a_row = 0;
             let taken = match judgement.maybe_delivered {
                 true => permit.consume(),
                 false => Vec::new(),
@@ -73,28 +73,28 @@ pub(super) async fn perform(
             drop(under_way);
         }
         Err(why) => {
-            missed(slot, why, &pacer);
+            count_missed_slot(slot, why, &pacer);
             // This future is rare and large: in a box it does not enlarge the future of every call.
-            Box::pin(not_sent(job, permit, why, &pacer)).await;
-            unsent(under_way, &pacer);
+            Box::pin(take_back_unsent(job, permit, why, &pacer)).await;
+            end_unsent_call(under_way, &pacer);
         }
     }
 }
 
 /// The call was not written: its message waits for another slot.
-async fn not_sent(job: Box<Job>, permit: Permit, why: NotSent, pacer: &PacerHandle) {
+async fn take_back_unsent(job: Box<Job>, permit: Permit, why: NotSent, pacer: &PacerHandle) {
     if let Some(journal) = job.route.ends.journal() {
         journal.uncalled(job.called());
     }
     match why {
-        NotSent::TooLate => too_late(job, permit, pacer).await,
+        NotSent::TooLate => put_back_late(job, permit, pacer).await,
         NotSent::NotReady => again(job, permit, pacer, None).await,
     }
 }
 
-/// The slot passed without a call. If this program or this machine was too slow, the lateness is measured too; a missing
-/// connection says nothing about it.
-fn missed(slot: Slot, why: NotSent, pacer: &PacerHandle) {
+/// The slot passed without a call. If this program or this machine was too slow, the lateness is measured too; a
+/// missing connection says nothing about it.
+fn count_missed_slot(slot: Slot, why: NotSent, pacer: &PacerHandle) {
     pacer.meters.slots_missed.increment(1);
     if pacer.is_paced() && why == NotSent::TooLate {
         let now = pacer.clock.now();
@@ -103,7 +103,7 @@ fn missed(slot: Slot, why: NotSent, pacer: &PacerHandle) {
 }
 
 /// The call was not made.
-fn unsent(under_way: CallUnderWay, pacer: &PacerHandle) {
+fn end_unsent_call(under_way: CallUnderWay, pacer: &PacerHandle) {
     if under_way.unsent() {
         pacer.send(ToPacer::GateChanged);
     }
@@ -111,16 +111,16 @@ fn unsent(under_way: CallUnderWay, pacer: &PacerHandle) {
 
 /// The call was not written before its slot had passed. A message that this happens to again and again is the
 /// reason itself, as far as is known: others go before it.
-async fn too_late(mut job: Box<Job>, permit: Permit, pacer: &PacerHandle) {
-    job.too_late += 1;
-    let (count, route) = (job.too_late, Arc::clone(&job.route));
+async fn put_back_late(mut job: Box<Job>, permit: Permit, pacer: &PacerHandle) {
+    job.misses_in_a_row += 1;
+    let (count, route) = (job.misses_in_a_row, Arc::clone(&job.route));
     let Some(mut waiting) = prepared(job, pacer).await else {
         return;
     };
     waiting.permit = permit;
-    if count >= TOO_LATE {
+    if count >= MISSES_BEFORE_BEHIND {
         let now = pacer.clock.now();
-        let wait = BEHIND.ceiling(count - TOO_LATE + 1);
+        let wait = BEHIND.ceiling(count - MISSES_BEFORE_BEHIND + 1);
         waiting.not_before = Some(now + wait);
         if let Some(more) = LATE.event(now) {
             let bytes = waiting.job.delivery.message().body.len();

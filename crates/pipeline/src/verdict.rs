@@ -1,8 +1,8 @@
 //! The verdicts: what becomes of a message, with all that a person, a replay or the next round needs in its
-//! headers. Verdicts without headers (done, given back) are made where they are decided.
+//! headers. Only "done" is made elsewhere.
 //!
 //! A message is unfit where no request can be made from it, or where a limit can never let it pass. `decode` finds
-//! most of these, and `admit` those that were in memory when a limit was lowered. Both ask [`unfit`] for the
+//! most of these, and `admit` those that were in memory when a limit was lowered. Both ask [`judge_unfit`] for the
 //! verdict (`route::fitness`).
 
 use std::time::Duration;
@@ -44,7 +44,7 @@ pub(super) fn dead(
 }
 
 /// Keeps the beginning of the downstream's answer on a dead letter.
-pub(super) fn keep(verdict: &mut Verdict, answer: &Answer) {
+pub(super) fn add_answer(verdict: &mut Verdict, answer: &Answer) {
     if let Verdict::Dead { headers, .. } = verdict {
         let beginning = HeaderValue::Text(answer.beginning(MAX_KEPT));
         headers.push((header::ANSWER, beginning));
@@ -52,7 +52,7 @@ pub(super) fn keep(verdict: &mut Verdict, answer: &Answer) {
 }
 
 /// For a message from which no request can be made, or that a limit cannot count.
-pub(super) fn unfit(
+pub(super) fn judge_unfit(
     route: &Route,
     history: &History,
     reason: DeadReason,
@@ -77,13 +77,14 @@ pub(super) fn unfit(
 }
 
 /// The reason for a message that costs more than its limit can ever let pass.
-pub(super) fn too_dear(limit: &str, most: u64) -> String {
+pub(super) fn too_costly(limit: &str, most: u64) -> String {
     format!("limits.{limit}: it costs more than the {most} that can ever fit")
 }
 
 /// For a message that is too old.
 pub(super) fn expired(route: &Route, history: &History, now: StoreTime) -> Verdict {
     if route.rules.on_denied == OnDenied::Refuse {
+        // A caller is answered by this verdict; nothing waits.
         return later(history, Duration::ZERO, now);
     }
     match route.rules.on_expired {
@@ -170,7 +171,7 @@ pub(super) struct DeniedHeaders<'a> {
 }
 
 /// Writes the state of the limit into a verdict's headers.
-pub(super) fn explain(verdict: &mut Verdict, denied: &DeniedHeaders<'_>) {
+pub(super) fn add_denied_headers(verdict: &mut Verdict, denied: &DeniedHeaders<'_>) {
     let length = |length| time_header(StoreTime::from_micros(micros(length)));
     let reset = StoreTime::from_micros(denied.room.reset_at).since(denied.now);
     let units = |units| HeaderValue::Int(i64::try_from(units).unwrap_or(i64::MAX));

@@ -14,7 +14,8 @@ use tokio::runtime::{Builder, Handle, Runtime};
 
 use sluiced_core::time::{Mono, StoreTime};
 
-/// The process's monotonic clock. Copies share one zero.
+/// A monotonic clock. Copies share one zero; each [`Clock::start`] has a zero of its own, so times of two of them are
+/// never compared.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
     zero: Instant,

@@ -69,7 +69,8 @@ sluiced_core::labelled! {
 }
 
 /// All that replicas share. Its own methods are about paced limits, breakers and names. Every call ends within the
-/// store's own timeout. [`StoreError`] says after which error a call may have run. Slots that were leased then pass unused.
+/// store's own timeout. [`StoreError`] says after which error a call may have run. Slots that were leased then pass
+/// unused.
 pub trait Store: LimitStore + PolicyStore + StatusStore {
     /// Leases slots (`core::schedule::lease`).
     fn lease<'a>(&'a self, limit: &'a PacedRow, ask: Ask) -> StoreFuture<'a, LeaseAnswer>;

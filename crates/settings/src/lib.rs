@@ -8,8 +8,8 @@
 //! with the defaults. `checks` are about several keys at a time. `load` runs these in turn: the result is either valid
 //! settings or every fault at once.
 //!
-//! Read them in this order, in which each knows only those before it: `path`, `schema` (the words of the table), `text`,
-//! `made`, `urls`, `forms` (forms of text), `sockets` (addresses), `redacted` (URLs without credentials), `types` (the
+//! Read them in this order, in which each knows only those before it: `path`, `schema` (the words of the table),
+//! `text`, `made`, `urls`, `forms` (forms of text), `sockets` (addresses), `redacted` (URLs without credentials), `types` (the
 //! table), `excerpt`, `fault`, `secrets` (what keys name), `reading`, `checks`, `shown` (`check --print`,
 //! `config/default.toml`, the JSON schema, what limits and routes will do in words), `load`. Beside them, of limits,
 //! `memory` (what Redis will hold) and `policy`.

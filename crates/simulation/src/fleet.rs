@@ -375,12 +375,8 @@ impl<'a, W: FleetWatch> Fleet<'a, W> {
                     self.ended(replica, parcel.id, EndWithoutCall::TooOld);
                 }
                 Action::Depart(parcel, denied) => self.leaves(replica, &parcel, &denied),
-                Action::Never { item, by, .. } => {
-                    let by = u8::try_from(by).unwrap_or(u8::MAX);
-                    self.ended(replica, item.id, EndWithoutCall::Never(by));
-                }
-                // No fleet here has a `once` limit.
-                Action::NotCalled { item, by, .. } => {
+                // No fleet here has a `once` limit, so no message is not called because of one.
+                Action::Never { item, by, .. } | Action::NotCalled { item, by, .. } => {
                     let by = u8::try_from(by).unwrap_or(u8::MAX);
                     self.ended(replica, item.id, EndWithoutCall::Never(by));
                 }

@@ -222,9 +222,10 @@ impl Session {
         }
         let now = self.context.clock.now();
         let bytes = delivery.data.len() as u64;
-        let worn = delivery.redelivered && was_returned_too_often(&delivery.properties);
+        let returned_too_often =
+            delivery.redelivered && was_returned_too_often(&delivery.properties);
         if !self.unsettled.budget.take(bytes, now) {
-            if !worn {
+            if !returned_too_often {
                 return self.give_back_for_room(&delivery);
             }
             // After a few more returns the broker would drop it: it is copied although it does not fit.
@@ -243,7 +244,8 @@ impl Session {
         } else if message.redelivered {
             let kept = self.context.kept.take(&original, now);
             kept.or_else(|| {
-                worn.then(|| KeptVerdict::Copy(to_end_of_queue(&self.context.route.name)))
+                returned_too_often
+                    .then(|| KeptVerdict::Copy(to_end_of_queue(&self.context.route.name)))
             })
         } else {
             None

@@ -39,7 +39,7 @@ pub struct AfterCall {
     /// What must be reported to the store of the breaker.
     pub report: Option<BreakerReport>,
     /// The call opened the breaker, or kept it open: its answer is the reason.
-    pub is_reason: bool,
+    pub kept_breaker_open: bool,
     /// For which replicas the downstream is away after this call, and how many calls it rejected in a row.
     pub downstream: DownstreamState,
     /// The gate of the route may have changed.

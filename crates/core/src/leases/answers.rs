@@ -139,7 +139,7 @@ impl LeaseHolder {
         }
     }
 
-    /// As [`LeaseHolder::frozen_for`], after a refusal. Only the store's own word that the limit is frozen, or the end
+    /// As [`LeaseHolder::freeze_for`], after a refusal. Only the store's own word that the limit is frozen, or the end
     /// of this time, ends it.
     pub fn freeze_after_refusal(&mut self, length: Duration, now: Mono) {
         self.unconfirmed = self.unconfirmed.max(Some(now + length));

@@ -133,8 +133,8 @@ impl Cell {
     }
 }
 
-/// Takes back units. Returns `false` if they stay spent. Units that were granted before `since` always do: under another
-/// policy, or before the store lost something.
+/// Takes back units. Returns `false` if they stay spent. Units that were granted before `since` always do: under
+/// another policy, or before the store lost something.
 pub fn refund(
     limit: &Limit<'_>,
     since: StoreTime,

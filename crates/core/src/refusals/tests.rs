@@ -143,12 +143,12 @@ fn where_half_of_the_messages_are_refused_a_few_in_a_row_are_chance() {
 #[test]
 fn so_many_keys_are_remembered_and_no_more() {
     let mut refusals = Refusals::default();
-    for key in 0..KEYS as u64 + 10 {
+    for key in 0..KEYS_MAX as u64 + 10 {
         let at = NOW + Duration::from_micros(key);
         refusals.rule_on(&refused(key, &[key]), at);
         refusals.note_accepted(&[u64::MAX], at);
     }
-    assert_eq!(refusals.keys.len(), KEYS);
+    assert_eq!(refusals.keys.len(), KEYS_MAX);
     assert!(!refusals.keys.contains_key(&0), "the oldest is forgotten");
 }
 
@@ -165,7 +165,7 @@ proptest! {
             }
         }
         let found = (1_000..).position(|message| refusals.rule_on(&refused(message, &[]), NOW).is_about_all);
-        prop_assert!(found.is_some_and(|place| place < MOST), "{found:?}");
+        prop_assert!(found.is_some_and(|place| place < RUN_MAX), "{found:?}");
     }
 
     /// A message that is refused beside others that pass never stops these, however often it comes.

@@ -8,7 +8,7 @@
 use std::time::Duration;
 
 use super::batch::{AskedMessage, Question};
-use super::denials::{Denial, FULL};
+use super::denials::{Denial, FULL_ASK_AGAIN};
 use super::key_queues::{KeyAnswer, PROBE};
 use super::questions::{QuestionResult, Questions, SentQuestion};
 use super::{ASKED_AGAIN, Action, Scheduler};
@@ -283,7 +283,7 @@ impl<T: Queued> Scheduler<T> {
                 let unsteady = self.questions.as_ref().map(Questions::unsteady);
                 KeyAnswer::At(times.sent + wait + unsteady.unwrap_or_default())
             }
-            Fit::Full => KeyAnswer::Full(times.now + FULL),
+            Fit::Full => KeyAnswer::Full(times.now + FULL_ASK_AGAIN),
         }
     }
 }

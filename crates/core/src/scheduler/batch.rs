@@ -138,7 +138,7 @@ impl<T: Queued> Scheduler<T> {
         let before = permitted + asked;
         let cost = best.cost().get() as usize;
         let heard = now + questions.soonest();
-        let Some(fires) = self.pacing.fires_at(best.is_urgent(), before, cost, heard) else {
+        let Some(fires) = self.pacing.sent_at(best.is_urgent(), before, cost, heard) else {
             return Due::Later(None);
         };
         let from = fires - questions.lead();

@@ -23,11 +23,11 @@ use crate::message::{KeyId, Queued};
 use crate::time::{Mono, Now, StoreTime};
 
 /// A full `concurrency` limit is asked again after this, in case the notice that a call ended is lost.
-pub(super) const FULL: Duration = Duration::from_secs(1);
-/// A message of a full limit without a place in memory is sent away for at most [`FULL_MOST`]; for this part
+pub(super) const FULL_ASK_AGAIN: Duration = Duration::from_secs(1);
+/// A message of a full limit without a place in memory is sent away for at most [`FULL_AWAY_MAX`]; for this part
 /// of its age where it is not known how fast units come free.
-const FULL_PART: u32 = 8;
-const FULL_MOST: Duration = Duration::from_secs(64);
+const FULL_AGE_PART: u32 = 8;
+const FULL_AWAY_MAX: Duration = Duration::from_secs(64);
 
 /// The store's answer when it denied a message.
 #[derive(Clone, Copy, Debug)]
@@ -141,8 +141,8 @@ impl<T: Queued> Scheduler<T> {
     /// For how long a message of a full key is sent away if memory has no place.
     fn full_for(&self, key: KeyId, age: Duration, now: Mono) -> Duration {
         let back = self.key_queues.comes_back(key, now);
-        let wait = back.map_or(age / FULL_PART, |at| at.since(now));
-        wait.clamp(FULL, FULL_MOST)
+        let wait = back.map_or(age / FULL_AGE_PART, |at| at.since(now));
+        wait.clamp(FULL_ASK_AGAIN, FULL_AWAY_MAX)
     }
 
     fn place(&self, item: &T, key: KeyId, denial: &Denial, now: Now) -> WaitPlace {
@@ -155,7 +155,7 @@ impl<T: Queued> Scheduler<T> {
         }
         let fits = match denial.fits {
             Fit::At(at) => StoreTime::from_micros(at),
-            Fit::Now => decided + FULL,
+            Fit::Now => decided + FULL_ASK_AGAIN,
             Fit::Full => decided + self.full_for(key, rules.age, now),
         };
         let here = self.local_time(fits, now);

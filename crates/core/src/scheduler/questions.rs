@@ -48,13 +48,13 @@ const FIRST_WANTED: u64 = 8;
 /// Pauses after a store that did not answer.
 const BACKOFF: Backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(2));
 /// A mapping of the store's clock that is wrong by no more is good enough.
-const FINE: Duration = Duration::from_millis(1);
+const CLOCK_ERROR_GOOD: Duration = Duration::from_millis(1);
 /// Shares are counted in parts of this.
-const WHOLE: u64 = 1024;
+const SHARE_SCALE: u64 = 1024;
 /// Added to a wait for a key: a question that arrives a moment too early is denied once more.
-const EARLY: Duration = Duration::from_micros(200);
+const ARRIVAL_MARGIN: Duration = Duration::from_micros(200);
 /// A slow round trip is the mean plus so many times the deviation, as in TCP's timeout (RFC 6298).
-const SLOW: u32 = 4;
+const SLOW_DEVIATIONS: u32 = 4;
 
 /// The result of a question.
 #[derive(Clone, Copy, Debug, Default)]
@@ -97,7 +97,7 @@ pub struct Questions {
     trip: Duration,
     /// The deviation of round trips from that, smoothed.
     varies: Duration,
-    /// Smoothed share of the candidates looked at that were granted, of [`WHOLE`].
+    /// Smoothed share of the candidates looked at that were granted, of [`SHARE_SCALE`].
     granted: u64,
     /// Grants wanted at a time, at most.
     at_once: u64,
@@ -127,7 +127,7 @@ impl Questions {
             failures: Failures::new(BACKOFF),
             trip: Duration::ZERO,
             varies: Duration::ZERO,
-            granted: WHOLE,
+            granted: SHARE_SCALE,
             at_once,
             has_run_out: false,
         }
@@ -213,7 +213,7 @@ impl Questions {
     /// By how much a question may arrive earlier than the last one, counted from when each left.
     #[must_use]
     pub fn unsteady(&self) -> Duration {
-        self.varies + EARLY
+        self.varies + ARRIVAL_MARGIN
     }
 
     /// A slot that comes sooner than this is of no use to a message that is asked for now: its answer comes
@@ -233,7 +233,7 @@ impl Questions {
     /// A slow round trip: the mean and four times the deviation. Zero before the first.
     #[must_use]
     pub fn slow_trip(&self) -> Duration {
-        self.trip + self.varies * SLOW
+        self.trip + self.varies * SLOW_DEVIATIONS
     }
 
     /// Grants that may be wanted beside the grants that are wanted already.
@@ -252,7 +252,7 @@ impl Questions {
     #[must_use]
     pub fn candidates(&self, wanted: u64) -> usize {
         let wanted = usize::try_from(wanted).unwrap_or(BATCH_MAX);
-        let whole = usize::try_from(WHOLE).unwrap_or(usize::MAX);
+        let whole = usize::try_from(SHARE_SCALE).unwrap_or(usize::MAX);
         let granted = usize::try_from(self.granted).unwrap_or(1).max(1);
         let for_all = (wanted * whole).div_ceil(granted);
         // Where hardly any is denied, more candidates would only be sent in vain.
@@ -294,15 +294,15 @@ impl Questions {
         self.failures.succeeded();
         let trip = now.since(sent);
         self.trip = smoothed(self.trip, trip);
-        let apart = trip.min(self.trip * SLOW).abs_diff(self.trip);
+        let apart = trip.min(self.trip * SLOW_DEVIATIONS).abs_diff(self.trip);
         self.varies = (self.varies * 3 + apart) / 4;
-        if let Some(share) = (outcome.granted * WHOLE).checked_div(outcome.looked_at) {
+        if let Some(share) = (outcome.granted * SHARE_SCALE).checked_div(outcome.looked_at) {
             self.granted = (self.granted * 3 + share) / 4;
         }
         if wanted > 0 && outcome.slots >= wanted {
             self.at_once = (self.at_once + self.at_once / 16 + 1).min(MOST_WANTED);
         }
-        let fine = FINE.min(self.usable / 4);
+        let fine = CLOCK_ERROR_GOOD.min(self.usable / 4);
         self.clock.follow(sent, decided, now, fine);
         // It was decided after the question was sent, and not before the time of the mapping.
         let error = self.clock.error(now).unwrap_or_default();

@@ -8,7 +8,7 @@ use super::questions::Questions;
 use crate::leases::{Availability, LeaseHolder, WaitReason};
 use crate::message::Queued;
 use crate::pacing::Row;
-use crate::stall::{RouteWaits, bound};
+use crate::stall::{RouteWaits, longest_standstill};
 use crate::time::{ClockMap, Mono};
 
 /// What a message needs before it is sent.
@@ -82,10 +82,10 @@ impl<T: Queued> Scheduler<T> {
             || self.key_queues.any_open(now, is_of)
     }
 
-    /// For how long a route may have messages that could go, and make no call.
+    /// See [`longest_standstill`].
     #[must_use]
-    pub fn may_stand_for(&self) -> Duration {
-        bound(
+    pub fn longest_standstill(&self) -> Duration {
+        longest_standstill(
             self.pacing.holder(Row::Main).map(LeaseHolder::pace),
             self.slow_trip(),
         )

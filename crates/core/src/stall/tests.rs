@@ -44,14 +44,17 @@ fn pace(rate: &str, headroom: u64, horizon: u64) -> Pace {
 #[test]
 fn the_bound_follows_from_the_configuration() {
     let near = Duration::from_millis(1);
-    assert_eq!(bound(None, near), LEAST);
-    assert_eq!(bound(Some(&pace("400/1s", 5, 120)), near), LEAST);
+    assert_eq!(longest_standstill(None, near), LEAST);
+    assert_eq!(
+        longest_standstill(Some(&pace("400/1s", 5, 120)), near),
+        LEAST
+    );
     // The next slot is twelve minutes away, as the store says.
-    assert_eq!(bound(Some(&pace("5/1h", 5, 120)), near), LEAST);
+    assert_eq!(longest_standstill(Some(&pace("5/1h", 5, 120)), near), LEAST);
     // The slots of one message lie up to so far apart.
     let dear = pace("100/1m", 5, 120).with_costs_up_to(Cost::new(NonZeroU32::new(50).expect("50")));
-    assert!(bound(Some(&dear), near) > dear.spread() + dear.horizon());
-    assert!(bound(None, Duration::from_secs(1)) == Duration::from_secs(10));
+    assert!(longest_standstill(Some(&dear), near) > dear.spread() + dear.horizon());
+    assert!(longest_standstill(None, Duration::from_secs(1)) == Duration::from_secs(10));
 }
 
 #[test]

@@ -7,10 +7,10 @@
 use std::sync::Arc;
 
 use super::{Pacer, Phase};
-use crate::admit::send_away;
 use crate::ends::journal::Why;
 use crate::job::WaitingMessage;
 use crate::route::sharing::Intake;
+use crate::uncalled::departed::send_away;
 use crate::verdict::back;
 use sluiced_core::gate::Gate;
 use sluiced_core::scheduler::{Departure, Queued as _};

@@ -37,20 +37,20 @@ pub struct Pauses {
 pub(crate) async fn follow(
     route: Arc<Route>,
     pacer: PacerHandle,
-    declares: PolicyDeclarer,
+    declarer: PolicyDeclarer,
     waits: Waits,
     jitter: Jitter,
 ) {
-    let mut notices = Some(declares.store.notices());
+    let mut notices = Some(declarer.store.notices());
     let mut known: Option<LimitPolicy> = None;
     let mut retry = RETRY;
     loop {
         let declaration = Declaration {
-            replica: declares.replica.clone(),
+            replica: declarer.replica.clone(),
             file: String::new(),
             known: known.clone(),
         };
-        let wait = match declares.policy().declare(&declaration).await {
+        let wait = match declarer.policy().declare(&declaration).await {
             Ok(policy) => {
                 retry = RETRY;
                 let version = |policy: &LimitPolicy| policy.version;
@@ -73,7 +73,7 @@ pub(crate) async fn follow(
         let version = known.as_ref().map(|known| known.version);
         tokio::select! {
             () = tokio::time::sleep(wait) => {}
-            to = changed(&mut notices, &declares.limit, version) => {
+            to = changed(&mut notices, &declarer.limit, version) => {
                 // An earlier version than ours: the store has lost the pause, and must get it back at once.
                 if to >= version {
                     tokio::time::sleep(jitter.of(SPREAD)).await;

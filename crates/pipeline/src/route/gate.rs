@@ -111,7 +111,7 @@ impl RouteGate {
     /// Shows what follows from a call for the downstream. `detail`: what was answered.
     pub(crate) fn show_call(&self, follows: &AfterCall, detail: &str) {
         if let Some(breaker) = &self.breaker {
-            if follows.is_reason {
+            if follows.kept_breaker_open {
                 breaker.explain(follows.downstream.rejections, detail);
             }
             self.show_away(breaker, follows.downstream, None);

@@ -70,13 +70,13 @@ pub(crate) fn sweep(
     };
     let overdue = |job: &Job| {
         let (received, limit) = (job.delivery.received(), job.route.rules.hold_limit);
-        expected.since(received) > limit || overnight(job, now)
+        expected.since(received) > limit || route_stays_closed(job, now)
     };
     refuse_late(scheduler, availability, pacer, now);
     let past_deadline = |waiting: &WaitingMessage| waiting.deadline().is_some_and(|end| end <= now);
     let out = scheduler
         .extract(|waiting| waiting.is_stale() || past_deadline(waiting) || overdue(&waiting.job));
-    let (mut given_back, mut overnights) = (0, 0);
+    let (mut given_back, mut route_closed) = (0, 0);
     let store_now = pacer.store_time(now);
     for waiting in out.into_iter().filter(|waiting| !waiting.is_stale()) {
         let is_old = past_deadline(&waiting);
@@ -88,8 +88,8 @@ pub(crate) fn sweep(
             job.settle(verdict);
             continue;
         }
-        let (until, why) = if overnight(&job, now) {
-            overnights += 1;
+        let (until, why) = if route_stays_closed(&job, now) {
+            route_closed += 1;
             (job.route.gate.sends().opening(), Why::RouteClosed)
         } else {
             given_back += 1;
@@ -104,8 +104,8 @@ pub(crate) fn sweep(
         warn!(pacer = %pacer.name, given_back, %wait,
             "messages would be held for longer than half of the broker's ack timeout; returned to the queue");
     }
-    if overnights > 0 {
-        info!(pacer = %pacer.name, given_back = overnights,
+    if route_closed > 0 {
+        info!(pacer = %pacer.name, given_back = route_closed,
             "closed for longer than a message may be held; given back to the queue");
     }
 }
@@ -127,7 +127,7 @@ fn refuse_late(
 
 /// Whether its route stays closed for longer than the message may be held. A consumer that was just
 /// cancelled must be gone, or the messages given back would come again at once.
-fn overnight(job: &Job, now: Mono) -> bool {
+fn route_stays_closed(job: &Job, now: Mono) -> bool {
     let received = job.delivery.received();
     let limit = job.route.rules.hold_limit;
     let opening = job.route.gate.sends().opening();

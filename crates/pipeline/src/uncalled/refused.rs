@@ -23,7 +23,7 @@ use crate::ends::journal::Why;
 use crate::handle::PacerHandle;
 use crate::job::WaitingMessage;
 use crate::route::rules::OnDenied;
-use crate::verdict::{DeniedHeaders, explain, later};
+use crate::verdict::{DeniedHeaders, add_denied_headers, later};
 
 /// The shortest time that is told where others come first.
 const COMES_BACK_SOON: Duration = Duration::from_secs(1);
@@ -108,7 +108,7 @@ pub(crate) fn refuse(waiting: WaitingMessage, late: NoTurn, pacer: &PacerHandle,
     let mut verdict = later(&job.history, told, store_now);
     let name = &pacer.name;
     match (late.why, pacer.rows()) {
-        (NoTurnReason::Slots(WaitReason::Turn), Some(rows)) => explain(
+        (NoTurnReason::Slots(WaitReason::Turn), Some(rows)) => add_denied_headers(
             &mut verdict,
             &DeniedHeaders {
                 name,

@@ -288,8 +288,8 @@ impl Limits {
 }
 
 /// The error for an answer that shows a step: it is not used.
-fn stepped(ClockStep { direction: way, by }: ClockStep) -> StoreError {
-    match way {
+fn stepped(ClockStep { direction, by }: ClockStep) -> StoreError {
+    match direction {
         Direction::Forward => warn!(
             ?by,
             "the clock of Redis stepped forward: keyed limits wait as after a loss"

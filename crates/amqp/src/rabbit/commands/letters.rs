@@ -95,7 +95,7 @@ pub struct Letters {
     /// The tags of letters that were fetched and not acknowledged, in the order of their queue.
     held: BTreeSet<u64>,
     /// To be given back as copies.
-    worn: Vec<Letter>,
+    returned_too_often: Vec<Letter>,
     gone: u32,
     /// Acknowledgements that the queue may not have taken yet.
     unsure: usize,
@@ -169,7 +169,7 @@ impl Letters {
             read: 0,
             fetched: VecDeque::new(),
             held: BTreeSet::new(),
-            worn: Vec::new(),
+            returned_too_often: Vec::new(),
             gone: 0,
             unsure: 0,
             signed: None,
@@ -290,8 +290,8 @@ impl Letters {
         if !letter.original.was_returned_too_often() {
             return Ok(());
         }
-        self.worn.push(letter);
-        if self.worn.len() >= BATCH {
+        self.returned_too_often.push(letter);
+        if self.returned_too_often.len() >= BATCH {
             self.renew().await?;
         }
         Ok(())

@@ -70,10 +70,10 @@ impl Letters {
         }
     }
 
-    /// Copies worn letters to the end of their own queue.
+    /// Copies returned_too_often letters to the end of their own queue.
     pub(super) async fn renew(&mut self) -> Result<(), RabbitError> {
-        let worn = std::mem::take(&mut self.worn);
-        let copies = worn.into_iter().map(|letter| {
+        let returned_too_often = std::mem::take(&mut self.returned_too_often);
+        let copies = returned_too_often.into_iter().map(|letter| {
             let copy = CopyMessage {
                 exchange: String::new(),
                 routing_key: self.queue.clone(),

@@ -1,0 +1,91 @@
+//! Messages that leave because of what their keyed limits said: into the wait ladder, or as `on_denied` says; as dead
+//! letters; or as done, because a message of their key was accepted.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tracing::info;
+
+use sluiced_core::judge::DeadReason;
+use sluiced_core::limits::Room;
+use sluiced_core::limits::once::NotCalled;
+use sluiced_core::rate::Span;
+use sluiced_core::scheduler::Departure;
+use sluiced_core::time::{Mono, StoreTime};
+use sluiced_ports::queue::Verdict;
+use sluiced_telemetry::LogLimit;
+
+use crate::ends::journal::Why;
+use crate::job::WaitingMessage;
+use crate::route::rules::OnDenied;
+use crate::verdict::{self, dead, denied, judge_unfit, later, too_costly};
+
+static DENIED: LogLimit = LogLimit::new(Duration::from_secs(10));
+
+/// Removes a message from memory: into the wait ladder, or to the dead-letter queue if the wait is longer
+/// than `max_hold` and its route says so.
+pub(crate) fn send_away(waiting: WaitingMessage, departure: &Departure, now: Mono) {
+    let job = waiting.job;
+    let (route, decided, wait) = (&job.route, departure.decided, departure.wait);
+    let limit = Arc::clone(&job.charges()[departure.by].limit);
+    let mut verdict = if departure.is_late && route.rules.on_denied == OnDenied::DeadLetter {
+        denied(&job.history, &limit.name, wait, decided)
+    } else {
+        if route.rules.on_denied != OnDenied::Refuse
+            && let Some(more) = DENIED.event(now)
+        {
+            info!(route = %route.name, limit = %limit.name, wait = %Span::rough(wait),
+                "denied: the message waits in the ladder, and others pass{more}");
+        }
+        later(&job.history, wait, decided)
+    };
+    if route.rules.denied_headers {
+        // For a limit that is known to be full: the latest end of the calls under way, unless they are
+        // renewed.
+        let room = departure.room.unwrap_or_else(|| Room {
+            remaining: 0,
+            reset_at: limit.policy().rule.forgotten_at(decided).as_micros(),
+        });
+        let explained = verdict::DeniedHeaders {
+            name: &limit.name,
+            limit: limit.policy().rule.max_cost(),
+            room,
+            retry_after: departure.until.since(decided),
+            now: decided,
+        };
+        verdict::add_denied_headers(&mut verdict, &explained);
+    }
+    job.settle_because(verdict, Some(Why::DeniedBy(&limit.name)));
+}
+
+/// The message costs more than its limit can ever let pass: the limit was lowered while the message was in memory.
+pub(crate) fn settle_never(waiting: WaitingMessage, by: usize, most: u64, now: StoreTime) {
+    let job = waiting.job;
+    let detail = too_costly(&job.charges()[by].limit.name, most);
+    let verdict = judge_unfit(&job.route, &job.history, DeadReason::Invalid, detail, now);
+    job.settle(verdict);
+}
+
+/// The message is not called: a message of its key was accepted before, or may have been and must not be sent twice.
+pub(crate) fn settle_not_called(
+    waiting: WaitingMessage,
+    by: usize,
+    how: NotCalled,
+    now: StoreTime,
+) {
+    let job = waiting.job;
+    match how {
+        NotCalled::Done => {
+            job.route.meters.repeats.increment(1);
+            job.settle_because(Verdict::Done, Some(Why::Repeat));
+        }
+        NotCalled::Unknown => {
+            let detail = format!(
+                "the replica that called it died or lost the store, so whether it was accepted is unknown (limits.{}.on_unknown)",
+                job.charges()[by].limit.name
+            );
+            let verdict = dead(&job.history, DeadReason::Unknown, detail, now);
+            job.settle(verdict);
+        }
+    }
+}
