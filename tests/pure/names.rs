@@ -193,10 +193,11 @@ impl Workspace {
             return self.near(file).any(|other| has_word(&other.code, of));
         }
         owners.iter().any(|owner| {
-            let product = self.near(owner).filter(|other| !is_test(&other.path));
-            product
-                .into_iter()
-                .any(|other| declares(&other.code, member))
+            let in_tests = is_test(&owner.path);
+            let mut files = self
+                .near(owner)
+                .filter(|other| in_tests || !is_test(&other.path));
+            files.any(|other| declares(&other.code, member))
         })
     }
 

@@ -3,7 +3,7 @@
 //! Problem: because of a wrong configuration or a bug, a route can hold messages whose limits have room and never make
 //! a call, while every connection is up. No call fails, so nothing else would notice. So the pacer checks each route a
 //! few times a second. A route is stalled if it had messages that waited for nothing but slots and answers, and made no
-//! call for the [`bound`]. The next call ends that.
+//! call for [`longest_standstill`]. The next call ends that.
 //!
 //! A route that waits for another reason is not stalled: Redis out of reach, a breaker that is open, a pause, closed
 //! hours, a key or a slot that comes later, slots that go to other messages of the same or a higher priority. Some of

@@ -1,9 +1,9 @@
 //! What limits wait for, where it is not their rate: a pause, a freeze, a debt, a quota, a loss.
 //!
-//! Problem: an answer of the downstream can make a limit wait for hours, and a debt, or an operator's pause, for days.
-//! Nothing is wrong with the replica meanwhile: it is ready, and can do nothing about it. So a wait is noted here with
-//! its end, for `/readyz`, the status page, `sluiced status` and an alert, and it ends there by itself. Of several keys of
-//! a limit the one that waits longest counts.
+//! Problem: an answer of the downstream can make a limit wait for hours, and a debt, or an operator's pause, for
+//! days. Nothing is wrong with the replica meanwhile: it is ready, and can do nothing about it. So a wait is noted
+//! here with its end, for `/readyz`, the status page, `sluiced status` and an alert, and it ends there by itself. Of
+//! several keys of a limit the one that waits longest counts.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
