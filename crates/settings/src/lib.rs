@@ -10,9 +10,9 @@
 //!
 //! Read them in this order, in which each knows only those before it: `path`, `schema` (the words of the table),
 //! `text`, `made`, `urls`, `forms` (forms of text), `sockets` (addresses), `redacted` (URLs without credentials),
-//! `types` (the table), `excerpt`, `fault`, `secrets` (what keys name), `reading`, `checks`, `shown` (`check
-//! --print`, `config/default.toml`, the JSON schema, what limits and routes will do in words), `load`. Beside them,
-//! of limits, `memory` (what Redis will hold) and `policy`.
+//! `types` (the table), `excerpt`, `fault`, `secrets` (what keys name), `reading`, `checks`, `shown`
+//! (`check --print`, `config/default.toml`, the JSON schema, what limits and routes will do in words), `load`. Beside
+//! them, of limits, `memory` (what Redis will hold) and `policy`.
 //!
 //! **Public API**: `load` returns valid settings or every fault with its place; `types` are plain values for the
 //! others.
