@@ -38,7 +38,7 @@ pub(super) enum SpareState {
     Good,
     /// We would have closed it by now.
     Old,
-    /// The peer closed it, or sent what nobody asked for.
+    /// The peer closed it, or sent what no request asked for.
     Closed,
 }
 

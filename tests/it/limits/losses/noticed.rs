@@ -1,4 +1,4 @@
-//! Who notices a loss that no restart tells: a failover there and back, or a store that was emptied.
+//! Which replica notices a loss that no restart tells: a failover there and back, or a store that was emptied.
 
 use sluiced_core::limits::admission::Decision;
 use sluiced_core::limits::generation::{ClosedReason, GUARD};

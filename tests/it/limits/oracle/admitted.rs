@@ -105,7 +105,7 @@ impl Play<'_> {
         self.remember(messages, &candidates, &decisions, now)
     }
 
-    /// The states of the keys of these messages. Nobody waits for one of them any more.
+    /// The states of the keys of these messages. No message waits for one of these keys any more.
     fn states_before(&mut self, messages: &[Message]) -> States {
         let mut before = BTreeMap::new();
         for (limit, key, _) in messages.iter().flat_map(|message| &message.charges) {

@@ -82,7 +82,7 @@ async fn the_first_ten_minutes_run() {
     );
 }
 
-/// Who follows the page, in a folder of their own.
+/// A user that follows the page, in a folder of its own.
 struct User {
     broker: Broker,
     queue: &'static str,

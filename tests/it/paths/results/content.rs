@@ -1,4 +1,4 @@
-//! What a result says, and whom it reaches.
+//! What a result says, and which queue gets it.
 
 use serde_json::Value;
 
