@@ -97,7 +97,7 @@ fn after(limit: &Limit<'_>, taken: u32) -> [Cell; 1] {
 
 /// Nanoseconds of `decide` and of a bare counter, in turns.
 fn compare(mut decide: impl FnMut()) -> (f64, f64) {
-    let clock = Clock::start();
+    let clock = Clock::of_process();
     let mut counters: HashMap<u64, u64> = (0..KEYS).map(|key| (key, 0)).collect();
     let mut times = [Vec::new(), Vec::new()];
     for _ in 0..ROUNDS {

@@ -69,7 +69,7 @@ struct Ground {
 }
 
 async fn compare() {
-    let clock = Clock::start();
+    let clock = Clock::of_process();
     let arrivals = Arrivals::default();
     let address = serve(clock, Arc::clone(&arrivals));
     let ground = Ground {

@@ -61,7 +61,7 @@ async fn run(keys: usize, questions: usize) {
 
 /// How many decisions a second, and what they cost inside of Redis.
 async fn speed(server: &RedisServer, store: &RedisStore, questions: usize) {
-    let clock = Clock::start();
+    let clock = Clock::of_process();
     headline(&format!(
         "{questions} candidates over {SPREAD} keys; one connection, {PIPELINED} calls under way"
     ));

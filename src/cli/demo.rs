@@ -217,7 +217,7 @@ async fn run_pipeline(file: &Path, stop: CancellationToken) -> Result<(), Refusa
     let pipeline = |why: &dyn Display| Refusal::Failed(format!("the pipeline: {why}"));
     let loaded =
         settings::load(&[file.to_owned()], std::iter::empty()).map_err(|e| pipeline(&e))?;
-    let clock = Clock::start();
+    let clock = Clock::of_process();
     let health = Health::new(clock);
     run::until_done(&loaded, clock, &health, |_| {}, &stop)
         .await

@@ -268,7 +268,7 @@ async fn serve(
     hangups: Signal,
     stop: CancellationToken,
 ) -> Exit {
-    let clock = Clock::start();
+    let clock = Clock::of_process();
     let health = Health::new(clock);
     stop_on_panic(&health);
     let metrics = wire::install_metrics();

@@ -45,7 +45,7 @@ impl Running {
             .expect("a free port")
             .expect("a listener");
         let address = admin.address();
-        let health = Health::new(Clock::start());
+        let health = Health::new(Clock::of_process());
         let stop = CancellationToken::new();
         let board = Board::new(
             "host:1".to_owned(),

@@ -87,7 +87,7 @@ const FACTS: Facts<'_> = Facts {
 /// One call, which must end.
 async fn call(downstream: &HttpDownstream) -> Judgement {
     let prepared = downstream.prepare(&message(), FACTS).unwrap();
-    tokio::time::timeout(BOUND, prepared.send(LeaveBy::any_time(Clock::start())))
+    tokio::time::timeout(BOUND, prepared.send(LeaveBy::any_time(Clock::of_process())))
         .await
         .unwrap()
         .unwrap()

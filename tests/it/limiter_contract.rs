@@ -74,7 +74,7 @@ async fn replicas(redis: Redis) -> (Store, Store) {
 
 /// One store for both replicas: it is this process alone.
 async fn memory() -> (Store, Store) {
-    let store: Store = Arc::new(MemoryStore::new(Clock::start()));
+    let store: Store = Arc::new(MemoryStore::new(Clock::of_process()));
     std::future::ready((Arc::clone(&store), store)).await
 }
 

@@ -123,7 +123,7 @@ fn every_series_is_there_before_its_first_event() {
         drop(KeyedMeters::new("sender"));
         rate_of_keys("sender", 3.0);
         drop(LinkMeters::new("redis"));
-        Health::new(Clock::start())
+        Health::new(Clock::of_process())
             .waits()
             .begin_series("provider", &WaitsFor::ALL);
     });

@@ -248,7 +248,7 @@ mod tests {
     use sluiced_ports::clock::Clock;
 
     fn permits_of() -> (Arc<Permits>, SettlementSender, LeaveBy) {
-        let leave_by = LeaveBy::any_time(Clock::start());
+        let leave_by = LeaveBy::any_time(Clock::of_process());
         (
             Permits::new(Duration::from_millis(5)),
             SettlementSender::new().0,

@@ -97,7 +97,7 @@ impl HttpDownstream {
                 timeout: http.timeout.get(),
                 traces: traces.filter(|_| template.passes_trace()),
                 warm_connections: usize::from(http.warm_connections),
-                clock: Clock::start(),
+                clock: Clock::of_process(),
                 lost: Mutex::new(LOST_SLOTS),
                 refused: Mutex::new(REFUSALS),
                 logs: LogLimit::new(LOG_EVERY),

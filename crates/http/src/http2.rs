@@ -65,7 +65,7 @@ impl Http2 {
         connect_timeout: Duration,
         lifetimes: Arc<Lifetimes>,
     ) -> Self {
-        let (clock, idle) = (Clock::start(), lifetimes.unused_time());
+        let (clock, idle) = (Clock::of_process(), lifetimes.unused_time());
         let opener = Opener::new(network, connect_timeout, lifetimes);
         let new = |origin| Pool::new(origin, opener.clone(), clock, idle);
         Self {

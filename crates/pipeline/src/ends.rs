@@ -83,7 +83,7 @@ impl Ends {
             journal,
             results,
             meters: Arc::clone(meters),
-            clock: Clock::start(),
+            clock: Clock::of_process(),
             reasons: DeadReason::ALL.map(|_| LogLimit::new(EVERY)),
             dropped: LogLimit::new(EVERY),
         }

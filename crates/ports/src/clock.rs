@@ -8,14 +8,17 @@
 //! These threads work for microseconds at a time, so they can run at once.
 
 use std::io;
+use std::sync::LazyLock;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use tokio::runtime::{Builder, Handle, Runtime};
 
 use sluiced_core::time::{Mono, StoreTime};
 
-/// A monotonic clock. Copies share one zero; each [`Clock::start`] has a zero of its own, so times of two of them are
-/// never compared.
+/// The clock of this process. With a zero of its own for each part of a process, their times could not be compared.
+static OF_PROCESS: LazyLock<Clock> = LazyLock::new(Clock::start);
+
+/// A monotonic clock. All of a process share one zero, so all their times can be compared.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
     zero: Instant,
@@ -24,10 +27,15 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// A clock whose zero is an hour ago, so that subtracting a wait from "now" never saturates.
+    /// The clock of this process. Its zero is an hour before it is first read, so that subtracting a wait from "now"
+    /// never saturates.
     #[must_use]
+    pub fn of_process() -> Self {
+        *OF_PROCESS
+    }
+
     #[allow(clippy::disallowed_methods, reason = "this is the outermost layer")]
-    pub fn start() -> Self {
+    fn start() -> Self {
         let now = Instant::now();
         let zero = now.checked_sub(Duration::from_secs(3600)).unwrap_or(now);
         let wall = SystemTime::now().duration_since(UNIX_EPOCH);
@@ -43,7 +51,7 @@ impl Clock {
         Mono::from_micros(u64::try_from(self.zero.elapsed().as_micros()).unwrap_or(u64::MAX))
     }
 
-    /// Now, as the time of a store in this process: what the wall clock showed at the start, and
+    /// Now, as the time of a store in this process: what the wall clock showed when the clock was first read, and
     /// the monotonic clock since. It never steps; it may drift from the wall clock by seconds a day.
     #[must_use]
     pub fn store_time(&self) -> StoreTime {

@@ -286,7 +286,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         ask_for_stamps(&listener).expect("stamps");
         let address = listener.local_addr().expect("bound");
-        let clock = Clock::start();
+        let clock = Clock::of_process();
         let wait = Duration::from_millis(150);
         // The kernel starts to stamp a moment after the first socket asks for it.
         for round in 0..20 {
@@ -326,7 +326,7 @@ mod tests {
         sender.write_all(b"x").await.expect("connected");
         drop(sender);
         let (socket, _) = listener.accept().await.expect("a connection");
-        let mut stream = StampedStream::new(socket, Clock::start());
+        let mut stream = StampedStream::new(socket, Clock::of_process());
         stream.read_exact(&mut [0]).await.expect("a byte");
         assert_eq!(stream.last_arrival().get(), None);
     }

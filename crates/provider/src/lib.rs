@@ -155,7 +155,7 @@ impl Provider {
             .enable_all()
             .build()
             .map_err(ProviderError::Thread)?;
-        let endpoint = Arc::new(Endpoint::new(Clock::start(), behaviour));
+        let endpoint = Arc::new(Endpoint::new(Clock::of_process(), behaviour));
         let stop = CancellationToken::new();
         let thread = std::thread::Builder::new()
             .name("provider".to_owned())

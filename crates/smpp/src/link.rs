@@ -123,7 +123,7 @@ impl Links {
             arrivals,
             tasks: TaskTracker::new(),
             stop: CancellationToken::new(),
-            clock: Clock::start(),
+            clock: Clock::of_process(),
         })
     }
 

@@ -248,7 +248,7 @@ mod tests {
     }
 
     fn started() -> (Health, Arc<Notes>, Board, CancellationToken) {
-        let health = Health::new(Clock::start());
+        let health = Health::new(Clock::of_process());
         let metrics = telemetry::install(&[]);
         let board = Board::new("a".to_owned(), BTreeMap::new(), metrics, health.clone());
         let (notes, stop) = (Arc::new(Notes::default()), CancellationToken::new());

@@ -19,7 +19,7 @@ use sluiced_ports::lock;
 /// # use sluiced_ports::clock::Clock;
 /// # use sluiced_telemetry::LogLimit;
 /// static LATE: LogLimit = LogLimit::new(Duration::from_secs(10));
-/// let clock = Clock::start();
+/// let clock = Clock::of_process();
 /// if let Some(more) = LATE.event(clock.now()) {
 ///     tracing::warn!("a slot came up too late{more}");
 /// }

@@ -231,7 +231,7 @@ mod tests {
     async fn the_watchdog_is_fed_while_loops_turn_and_starves_when_one_is_stuck() {
         let listener = Listener::start();
         let notifier = listener.notifier(Some(Duration::from_millis(30)));
-        let clock = Clock::start();
+        let clock = Clock::of_process();
         let health = Health::new(clock);
         let watched = health.watch_loop("sms");
         let stop = CancellationToken::new();
@@ -327,7 +327,7 @@ mod tests {
         let notifier = Notifier::default();
         notifier.ready();
         notifier.stopping(Duration::from_secs(1));
-        let health = Health::new(Clock::start());
+        let health = Health::new(Clock::of_process());
         notifier.watch(health, CancellationToken::new()).await;
     }
 }

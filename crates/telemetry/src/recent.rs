@@ -9,7 +9,7 @@
 
 use std::collections::VecDeque;
 use std::fmt::{self, Write as _};
-use std::sync::{LazyLock, Mutex};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -30,8 +30,6 @@ const LENGTH: usize = 400;
 /// A warning is over when it was not logged again for so long.
 const OVER: Duration = Duration::from_secs(600);
 
-/// The clock for the times of warnings: lines come from everywhere, so one clock is for all of them.
-static CLOCK: LazyLock<Clock> = LazyLock::new(Clock::start);
 static WARNINGS: Mutex<VecDeque<(Mono, RecentLine)>> = Mutex::new(VecDeque::new());
 static CHANGES: Mutex<VecDeque<RecentLine>> = Mutex::new(VecDeque::new());
 
@@ -61,7 +59,7 @@ impl RecentLine {
 /// The warnings that are not over, the newest first, then the last changes.
 #[must_use]
 pub fn recent() -> Vec<RecentLine> {
-    let now = CLOCK.now();
+    let now = Clock::of_process().now();
     let warnings = lock(&WARNINGS);
     let fresh = warnings.iter().filter(|(said, _)| now.since(*said) < OVER);
     let mut lines: Vec<_> = fresh.map(|(_, line)| line.clone()).collect();
@@ -92,7 +90,7 @@ impl<S: Subscriber> Layer<S> for Recent {
         let mut text = Text::default();
         event.record(&mut text);
         let line = RecentLine::now(level.as_str(), &(text.message + &text.fields));
-        keep(&WARNINGS, (CLOCK.now(), line));
+        keep(&WARNINGS, (Clock::of_process().now(), line));
     }
 }
 
@@ -146,7 +144,7 @@ mod tests {
         assert_eq!(lines[1].text, "too late n=19 route=\"sms\"");
 
         // Warnings are over some time; changes are not.
-        let now = CLOCK.now();
+        let now = Clock::of_process().now();
         for (said, _) in lock(&WARNINGS).iter_mut() {
             *said = now - OVER;
         }

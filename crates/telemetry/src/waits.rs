@@ -135,7 +135,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn the_longest_wait_of_a_limit_is_shown_until_it_ends() {
-        let clock = Clock::start();
+        let clock = Clock::of_process();
         let waits = Waits::new(clock);
         let second = Duration::from_secs(1);
         let (soon, later) = (clock.now() + 100 * second, clock.now() + 300 * second);

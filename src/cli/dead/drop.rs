@@ -81,7 +81,7 @@ impl DropRun<'_> {
     ) -> Result<Option<DropCounts>, Refusal> {
         let mut pass = Pass {
             filter: self.filter,
-            now: Clock::start().store_time(),
+            now: Clock::of_process().store_time(),
             limit,
             drops: false,
             latest: i64::MAX,

@@ -72,7 +72,7 @@ pub(super) async fn run(
 ) -> Result<(), Refusal> {
     let dead = args.location.dead_queues()?;
     let filter = Filter::new(&args.filter, dead.route.as_deref())?;
-    let now = Clock::start().store_time();
+    let now = Clock::of_process().store_time();
     let mut report = QueueResults::new(args.location.json);
     let list_run = ListRun {
         filter,

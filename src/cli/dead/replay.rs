@@ -84,7 +84,7 @@ pub(super) async fn run(
         args,
         dead: &dead,
         filter,
-        clock: Clock::start(),
+        clock: Clock::of_process(),
         pace: ReplayPace::of(args.rate),
         stop: stop_on_signals()?,
     };

@@ -155,7 +155,7 @@ fn known_in_lines(facts: impl IntoIterator<Item = Fact>) -> Vec<(String, String)
 /// Why and when it died, by the headers that sluiced wrote.
 fn died(message: &Message) -> Vec<Fact> {
     let facts = LetterFacts::of(message);
-    let now = Clock::start().store_time();
+    let now = Clock::of_process().store_time();
     let ago = |died| format!("{} ({} ago)", utc_of(died), age(Some(died), now));
     let header = |name| message.headers.get(name).map(shown);
     labelled([

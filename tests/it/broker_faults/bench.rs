@@ -71,7 +71,8 @@ impl Bench {
         prefetch: u16,
     ) -> Self {
         let events = Arc::new(Counted::default());
-        let rabbit = RabbitQueue::new(options, Clock::start(), events.clone(), marks()).unwrap();
+        let rabbit =
+            RabbitQueue::new(options, Clock::of_process(), events.clone(), marks()).unwrap();
         let mut route = route(queue, queue_type, (parks, declare));
         route.prefetch = prefetch;
         Self::subscribe(Arc::new(rabbit), events, route)

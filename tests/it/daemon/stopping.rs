@@ -167,7 +167,7 @@ async fn a_grace_that_ends_too_early_loses_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let path = file(dir.path(), "sluiced.toml", &config.text());
     let loaded = sluiced_settings::load(&[path], std::iter::empty()).unwrap();
-    let clock = Clock::start();
+    let clock = Clock::of_process();
     let health = Health::new(clock);
     let running = sluiced::wire::start(&loaded.settings, &loaded.secrets, clock, &health).unwrap();
     eventually(LONG, "calls under way", || downstream.count() >= 5).await;
@@ -210,7 +210,7 @@ async fn what_a_call_took_that_was_cut_off_is_not_given_back() {
     let dir = tempfile::tempdir().unwrap();
     let path = file(dir.path(), "sluiced.toml", &config.text());
     let loaded = sluiced_settings::load(&[path], std::iter::empty()).unwrap();
-    let clock = Clock::start();
+    let clock = Clock::of_process();
     let health = Health::new(clock);
     let running = sluiced::wire::start(&loaded.settings, &loaded.secrets, clock, &health).unwrap();
     eventually(LONG, "calls under way", || downstream.count() == 5).await;

@@ -300,7 +300,7 @@ async fn a_far_server_that_closes_after_each_answer_gets_calls_in_time() {
     options.warm_connections = 4;
     let downstream = downstream(&options);
     downstream.warm(BOUND).await.unwrap();
-    let clock = Clock::start();
+    let clock = Clock::of_process();
     let mut calls = Vec::new();
     for _ in 0..CALLS {
         tokio::time::sleep(EVERY).await;
@@ -335,7 +335,7 @@ async fn a_far_host_from_a_message_is_called_at_a_later_slot() {
     let downstream = downstream(&options);
     let mut message = message();
     message.body = format!("{{\"to\": \"{}\"}}", far.address()).into();
-    let clock = Clock::start();
+    let clock = Clock::of_process();
     let late = |call: Box<dyn Call>| {
         let leave_by = LeaveBy::new(clock, clock.now() + Duration::from_millis(50));
         call.send(leave_by)

@@ -52,7 +52,7 @@ async fn called(
     message: &Message,
     slack: Option<Duration>,
 ) -> Result<Judgement, NotSent> {
-    let clock = Clock::start();
+    let clock = Clock::of_process();
     let leave_by = match slack {
         Some(slack) => LeaveBy::new(clock, clock.now() + slack),
         None => LeaveBy::any_time(clock),
@@ -255,7 +255,7 @@ async fn a_slot_that_has_passed_is_not_used() {
     let peer = plain(ok).await;
     let downstream = downstream(&options2(&peer.url()));
     assert_eq!(call(&downstream).await.detail, "200 OK");
-    let clock = Clock::start();
+    let clock = Clock::of_process();
     let closed = LeaveBy::new(clock, clock.now());
     eventually(BOUND, "time passes", || closed.has_passed()).await;
     for _ in 0..20 {
@@ -354,7 +354,7 @@ async fn a_server_of_others_takes_a_flow_of_calls() {
             pace.tick().await;
             let prepared = downstream.prepare(&saying(n.to_string()), FACTS).unwrap();
             calls.push(tokio::spawn(
-                prepared.send(LeaveBy::any_time(Clock::start())),
+                prepared.send(LeaveBy::any_time(Clock::of_process())),
             ));
         }
         for call in calls {

@@ -187,7 +187,7 @@ fn call_within(
     open: Duration,
 ) -> JoinHandle<Result<Judgement, NotSent>> {
     let call = downstream.prepare(&message(text), FACTS).unwrap();
-    let clock = Clock::start();
+    let clock = Clock::of_process();
     let leave_by = LeaveBy::new(clock, clock.now() + open);
     tokio::spawn(async move {
         timeout(BOUND * 2, call.send(leave_by))

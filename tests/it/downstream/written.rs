@@ -52,7 +52,7 @@ async fn nothing_happens_before_the_first_poll() {
         downstream
             .prepare(&message(), FACTS)
             .unwrap()
-            .send(LeaveBy::any_time(Clock::start())),
+            .send(LeaveBy::any_time(Clock::of_process())),
     );
     assert_eq!(call(&downstream).await.detail, "200 OK");
     assert_eq!(peer.seen.connections(), 1);
@@ -89,7 +89,7 @@ async fn not_a_byte(change: impl FnOnce(&mut Http)) {
     let mut options = options(&peer.url());
     change(&mut options);
     let downstream = downstream(&options);
-    let clock = Clock::start();
+    let clock = Clock::of_process();
     // In time when it is passed to the client, and too late once a connection is open.
     let closed = LeaveBy::new(clock, clock.now());
     let prepared = downstream.prepare(&message(), FACTS).unwrap();
@@ -106,7 +106,7 @@ async fn after_a_call_that_was_too_late_the_next_one_passes() {
     options.warm_connections = 1;
     let downstream = downstream(&options);
     downstream.warm(BOUND).await.unwrap();
-    let clock = Clock::start();
+    let clock = Clock::of_process();
     let closed = LeaveBy::new(clock, Mono::from_micros(clock.now().as_micros() - 1));
     for _ in 0..3 {
         let late = downstream.prepare(&message(), FACTS).unwrap();

@@ -28,7 +28,7 @@ async fn redis() -> Store {
 }
 
 async fn memory() -> Store {
-    std::future::ready(Arc::new(MemoryStore::new(Clock::start())) as Store).await
+    std::future::ready(Arc::new(MemoryStore::new(Clock::of_process())) as Store).await
 }
 
 /// Kinds that correct, of so many units; none comes back while a test runs.

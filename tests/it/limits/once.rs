@@ -30,7 +30,7 @@ async fn redis() -> (Store, Store) {
 
 /// One store for both replicas: it is this process alone.
 async fn memory() -> (Store, Store) {
-    let store: Store = Arc::new(MemoryStore::new(Clock::start()));
+    let store: Store = Arc::new(MemoryStore::new(Clock::of_process()));
     std::future::ready((Arc::clone(&store), store)).await
 }
 

@@ -30,7 +30,7 @@ struct Place {
 impl Place {
     fn memory() -> Self {
         Self {
-            store: Arc::new(MemoryStore::new(Clock::start())),
+            store: Arc::new(MemoryStore::new(Clock::of_process())),
         }
     }
 

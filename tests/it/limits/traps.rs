@@ -159,7 +159,7 @@ async fn of_a_hundred_in_parallel_at_a_limit_of_one_one_passes() {
         let granted = futures::future::join_all(asks).await;
         let granted = granted.iter().filter(|granted| **granted).count();
         assert_eq!(granted, 1, "{kind}");
-        let memory = MemoryStore::new(Clock::start());
+        let memory = MemoryStore::new(Clock::of_process());
         let asks = (0..100).map(|_| takes(&memory, &limit, "a"));
         let granted = futures::future::join_all(asks).await;
         let granted = granted.iter().filter(|granted| **granted).count();

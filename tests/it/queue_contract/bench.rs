@@ -194,7 +194,7 @@ fn embedded(
     embedded::start(
         Input::File(input),
         options,
-        Clock::start(),
+        Clock::of_process(),
         Arc::<Counted>::clone(events),
     )
 }
@@ -218,7 +218,7 @@ async fn rabbit(
         .publish(queue, (1..=count).map(|n| (body(n), properties(n))))
         .await;
     let events = Arc::<Counted>::clone(events);
-    let rabbit = RabbitQueue::new(options(server), Clock::start(), events, marks());
+    let rabbit = RabbitQueue::new(options(server), Clock::of_process(), events, marks());
     let route = RouteOptions {
         name: "sms".into(),
         results: None,

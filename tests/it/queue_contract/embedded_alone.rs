@@ -22,7 +22,7 @@ fn start(input: Input, dir: &tempfile::TempDir) -> Arc<Subscription> {
         checkpoint: None,
     };
     let events = Arc::new(Counted::default());
-    let queue = embedded::start(input, options, Clock::start(), events);
+    let queue = embedded::start(input, options, Clock::of_process(), events);
     queue.set_tap(Tap::Open);
     queue
 }

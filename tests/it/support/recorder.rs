@@ -105,7 +105,7 @@ impl Recorder {
             Arc::clone(&seen),
             Arc::<Answer>::from(Box::new(answer) as Box<Answer>),
         );
-        let clock = Clock::start();
+        let clock = Clock::of_process();
         ask_for_stamps(&listener).unwrap();
         let server = async move {
             while let Ok((socket, _)) = listener.accept().await {

@@ -86,7 +86,7 @@ impl Connections {
 
     /// For a command that is their only user: counts nothing, and ends them when it leaves.
     pub(super) fn of_a_command(options: &RabbitOptions) -> Result<Self, RabbitError> {
-        let connections = Self::new(options, Clock::start(), &(Arc::new(Uncounted) as _))?;
+        let connections = Self::new(options, Clock::of_process(), &(Arc::new(Uncounted) as _))?;
         connections.join();
         Ok(connections)
     }

@@ -108,7 +108,7 @@ impl WarmConnector {
         connect_timeout: Duration,
         lifetimes: Arc<Lifetimes>,
     ) -> Self {
-        let clock = Clock::start();
+        let clock = Clock::of_process();
         let timeout = lifetimes.unused_time();
         Self {
             network,

@@ -32,7 +32,7 @@ pub async fn publish_arrivals(
     mut arrivals: mpsc::Receiver<InboundEvent>,
     reports: mpsc::Sender<PublishRequest>,
 ) {
-    let (clock, unread) = (Clock::start(), LogLimit::new(EVERY));
+    let (clock, unread) = (Clock::of_process(), LogLimit::new(EVERY));
     while let Some(arrival) = arrivals.recv().await {
         match &arrival.what {
             InboundKind::Receipt(receipt) => {

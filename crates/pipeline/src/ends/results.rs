@@ -139,7 +139,7 @@ impl Results {
             headers: rules.headers,
             comes_back: rules.comes_back,
             meters: Arc::clone(meters),
-            clock: Clock::start(),
+            clock: Clock::of_process(),
             failing: LogLimit::new(EVERY),
         })
     }

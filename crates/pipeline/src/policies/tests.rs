@@ -69,7 +69,7 @@ async fn a_file_that_is_read_while_something_else_wakes_us_is_an_update() {
     let (file, reader) = watch::channel(first);
     let outdated = Arc::new(Notify::new());
     let spec = PolicySpec {
-        store: Arc::new(MemoryStore::new(Clock::start())),
+        store: Arc::new(MemoryStore::new(Clock::of_process())),
         family: Family::Paced,
         replica: "a".to_owned(),
         file: reader,
@@ -81,7 +81,7 @@ async fn a_file_that_is_read_while_something_else_wakes_us_is_an_update() {
         routes,
         Arc::clone(&outdated),
         Jitter::new(0),
-        Clock::start(),
+        Clock::of_process(),
     );
     let (sender, mut received) = tokio::sync::mpsc::unbounded_channel();
     let run = tokio::spawn(watch.run(move |_, line| sender.send(line).unwrap_or_default()));

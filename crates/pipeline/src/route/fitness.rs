@@ -46,7 +46,7 @@ impl Fitness {
             route: Arc::clone(route),
             meters: Arc::clone(meters),
             sharing: Arc::clone(sharing),
-            clock: Clock::start(),
+            clock: Clock::of_process(),
             dying: Mutex::new(dying),
             link: watch::Sender::new(Link::Up),
             braked: LogLimit::new(EVERY),

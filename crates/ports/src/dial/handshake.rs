@@ -59,7 +59,7 @@ async fn handshake(
     bound: Duration,
 ) -> Option<Duration> {
     let took = spawn_blocking(move || {
-        let clock = Clock::start();
+        let clock = Clock::of_process();
         let (mut began, mut before) = (clock.now(), waited());
         let mut connection = net::TcpStream::connect_timeout(&address, bound).ok()?;
         if let Some(request) = tunnel {

@@ -3,7 +3,7 @@ use sluiced_ports::clock::Clock;
 
 fn ledger() -> Ledger {
     let rate = |text: &str| text.parse().expect("a rate");
-    Ledger::new(Clock::start(), rate("2/1s"), Some(rate("1/1s")))
+    Ledger::new(Clock::of_process(), rate("2/1s"), Some(rate("1/1s")))
 }
 
 fn call(ledger: &Ledger, at: u64, id: &str, accepted: bool) {

@@ -72,7 +72,7 @@ impl Limits {
             look: ComposedScript::new(include_str!("../../../../lua/look.lua")),
             others: AtomicU64::new(0),
             has_left: AtomicBool::new(false),
-            clock: Clock::start(),
+            clock: Clock::of_process(),
             known: Mutex::default(),
             asked: late::none(),
             late: late::none(),

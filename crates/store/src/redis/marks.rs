@@ -71,7 +71,7 @@ async fn keep(
     is_new: Arc<Notify>,
 ) {
     let script = Script::new(MARKS);
-    let (clock, unread) = (Clock::start(), LogLimit::new(Duration::from_secs(60)));
+    let (clock, unread) = (Clock::of_process(), LogLimit::new(Duration::from_secs(60)));
     let fresh = MarkKey::random();
     let mut link = connection.link();
     loop {

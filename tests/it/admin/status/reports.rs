@@ -21,7 +21,7 @@ async fn what_was_used_is_shown_when_it_was_used() {
     let link = redis.link();
     eventually(LONG, "a connection", || link.borrow().is_up()).await;
     let redis: Arc<dyn StatusStore> = Arc::new(redis);
-    for store in [redis, Arc::new(MemoryStore::new(Clock::start()))] {
+    for store in [redis, Arc::new(MemoryStore::new(Clock::of_process()))] {
         let used = BTreeMap::from([("account".to_owned(), 300), ("sender".to_owned(), 30)]);
         let told = |replica, text| {
             let passed = Duration::from_secs(60);

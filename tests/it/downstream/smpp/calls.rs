@@ -14,7 +14,7 @@ use super::{FACTS, call, call_within, judged, message, ready};
 async fn nothing_is_written_once_it_is_too_late() {
     let (_centre, downstream, mut session) = ready("").await;
     let late = downstream.prepare(&message("late"), FACTS).unwrap();
-    let clock = Clock::start();
+    let clock = Clock::of_process();
     let leave_by = LeaveBy::new(clock, clock.now());
     while !leave_by.has_passed() {}
     assert_eq!(late.send(leave_by).await, Err(NotSent::TooLate));
@@ -105,7 +105,7 @@ async fn a_message_goes_on_at_the_segment_that_was_refused() {
     for refused in 1..=2 {
         let rest = judgement.rest.take().expect("a rest");
         let next = downstream.go_on(&message("another"), FACTS, rest).unwrap();
-        let next = tokio::spawn(next.send(LeaveBy::any_time(Clock::start())));
+        let next = tokio::spawn(next.send(LeaveBy::any_time(Clock::of_process())));
         let (sequence, sms) = session.submitted().await;
         assert_eq!(sms.text, texts[1], "the same segment");
         assert!(session.is_quiet().await, "and only that");

@@ -78,11 +78,11 @@ fn flush(gate: &mut HeadGate<Wire>) {
 }
 
 fn any_time() -> LeaveBy {
-    LeaveBy::any_time(Clock::start())
+    LeaveBy::any_time(Clock::of_process())
 }
 
 fn passed() -> LeaveBy {
-    let clock = Clock::start();
+    let clock = Clock::of_process();
     while clock.now() == Mono::default() {}
     LeaveBy::new(clock, Mono::default())
 }

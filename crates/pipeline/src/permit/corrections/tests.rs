@@ -103,7 +103,7 @@ const fn left(units: u64) -> Corrected {
 
 /// What a store is given of these, and what of it is kept.
 async fn written(store: &CorrectionsStore, all: &[Corrected]) -> (Vec<Corrected>, Vec<Corrected>) {
-    let (clock, limit) = (Clock::start(), limit());
+    let (clock, limit) = (Clock::of_process(), limit());
     let now = clock.now();
     let mut corrections = Corrections::new(now);
     for what in all {

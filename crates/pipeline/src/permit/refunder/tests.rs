@@ -105,7 +105,7 @@ async fn lost(under_way: GrantedCharge, given_back: Vec<GrantedCharge>) -> u64 {
     let limits = vec![Arc::clone(&under_way.charge().limit)];
     let meters = Arc::new(BTreeMap::from([(Arc::from("calls"), meters)]));
     let as_store: Arc<dyn LimitStore> = store.clone();
-    let (refunder, work) = Refunder::new(as_store, meters, limits, Clock::start(), drop);
+    let (refunder, work) = Refunder::new(as_store, meters, limits, Clock::of_process(), drop);
     store.refunder.set(refunder.clone()).unwrap();
     refunder.began(&[under_way]);
     let renewed = async {
@@ -144,7 +144,7 @@ async fn calls_are_renewed_also_while_others_end_all_the_time() {
     let limits = vec![Arc::clone(&under_way.charge().limit)];
     let as_store: Arc<dyn LimitStore> = store.clone();
     let meters = Arc::new(BTreeMap::new());
-    let (refunder, work) = Refunder::new(as_store, meters, limits, Clock::start(), drop);
+    let (refunder, work) = Refunder::new(as_store, meters, limits, Clock::of_process(), drop);
     refunder.began(&[under_way]);
     let ending = async {
         for ticket in 2.. {
