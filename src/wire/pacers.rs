@@ -8,7 +8,7 @@ use tokio::sync::watch;
 
 use super::{Policies, WireError, keyed_limit};
 use sluiced_core::breaker::BreakerRule;
-use sluiced_core::policy::PolicyVersion;
+use sluiced_core::version::PolicyVersion;
 use sluiced_pipeline::{
     FreezeRow, KeyedPolicy, PacedRows, PacerSpec, RouteLimit, RouteLimits, RouteSpec, SlotSource,
 };

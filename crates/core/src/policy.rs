@@ -33,7 +33,7 @@ use self::text::kind;
 use super::schedule::{Ask, FREEZE_MAX, LeaseAnswer, Pace, Schedule, lease};
 use super::time::StoreTime;
 
-pub use super::version::PolicyVersion;
+use super::version::PolicyVersion;
 pub use replacement::{Replacement, ReplacementTimes, Stamp};
 pub use text::{ADAPTED, as_written, ending, ends, is_same, keeping_end};
 

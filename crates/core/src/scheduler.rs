@@ -44,7 +44,7 @@ pub use denials::Departure;
 pub use questions::{BATCH_MAX, HEARTBEAT, Questions};
 pub use waits::Needs;
 
-pub use super::message::{HoldRules, KeyId, Queued, Share};
+use super::message::{KeyId, Queued};
 
 use self::batch::Due;
 use self::key_queues::KeyQueues;

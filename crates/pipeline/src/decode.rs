@@ -12,9 +12,9 @@ use std::time::Duration;
 use tracing::{debug, warn};
 
 use sluiced_core::judge::DeadReason;
+use sluiced_core::message::Share;
 use sluiced_core::parking::CameFrom;
 use sluiced_core::rate::Cost;
-use sluiced_core::scheduler::Share;
 use sluiced_core::time::{Now, StoreTime};
 use sluiced_core::zone::Zone;
 use sluiced_ports::downstream::{Call, Facts};

@@ -10,10 +10,11 @@ use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 use tracing::{debug, warn};
 
+use sluiced_core::message::KeyId;
 use sluiced_core::pacing::Row;
 use sluiced_core::refusals::Refusals;
 use sluiced_core::schedule::{Freeze, Pace};
-use sluiced_core::scheduler::{KeyId, Scheduler};
+use sluiced_core::scheduler::Scheduler;
 use sluiced_core::time::{ClockMap, Mono, Now, StoreTime};
 use sluiced_ports::clock::Clock;
 use sluiced_ports::limits::{Correction, GrantedCharge};

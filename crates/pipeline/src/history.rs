@@ -169,8 +169,8 @@ pub(super) fn own_wait(message: &Message, now: StoreTime) -> Duration {
 mod tests {
     use super::*;
     use crate::verdict::{back, later, parked};
+    use sluiced_core::message::Share;
     use sluiced_core::parking::ParkedQueue;
-    use sluiced_core::scheduler::Share;
     use sluiced_ports::queue::Verdict;
 
     const NOW: StoreTime = StoreTime::from_micros(1_700_000_000_000_000);

@@ -16,8 +16,8 @@ use std::time::Duration;
 
 use sluiced_core::hours::OpeningHours;
 use sluiced_core::limits::Ticket;
+use sluiced_core::message::{KeyId, Share};
 use sluiced_core::rate::Cost;
-use sluiced_core::scheduler::{KeyId, Share};
 use sluiced_core::time::{Mono, StoreTime};
 use sluiced_ports::downstream::{Answer, Call, Rest, Undecodable};
 use sluiced_ports::limits::Charge;

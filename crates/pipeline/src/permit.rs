@@ -24,7 +24,7 @@ pub(crate) mod refunder;
 pub(crate) mod tickets;
 
 use sluiced_core::limits::Ticket;
-use sluiced_core::scheduler::KeyId;
+use sluiced_core::message::KeyId;
 use sluiced_ports::limits::{Charge, ChargeUnderWay, GrantedAt, GrantedCharge, key_id};
 
 use claims::Claims;

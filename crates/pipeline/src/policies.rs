@@ -29,7 +29,8 @@ use tracing::debug;
 
 use sluiced_core::jitter::Jitter;
 use sluiced_core::limits::Rule;
-use sluiced_core::policy::{Declaration, PolicyVersion};
+use sluiced_core::policy::Declaration;
+use sluiced_core::version::PolicyVersion;
 use sluiced_ports::clock::Clock;
 use sluiced_ports::limits::KeyedLimit;
 use sluiced_ports::policies::{PolicyOf, pause_of};

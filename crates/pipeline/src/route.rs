@@ -30,7 +30,8 @@ use std::sync::Arc;
 
 use sluiced_core::breaker::BreakerRule;
 use sluiced_core::dying::Dying;
-use sluiced_core::scheduler::{KeyId, Needs};
+use sluiced_core::message::KeyId;
+use sluiced_core::scheduler::Needs;
 use sluiced_ports::downstream::{Downstream, Facts};
 use sluiced_ports::limits::{KeyedLimit, key_id, limit_key};
 use sluiced_ports::queue::Subscription;

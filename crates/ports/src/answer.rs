@@ -6,8 +6,8 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 
 use super::key::LimitKey;
-use sluiced_core::policy::PolicyVersion;
 use sluiced_core::schedule::Freeze;
+use sluiced_core::version::PolicyVersion;
 
 /// Why the store did not answer.
 ///

@@ -8,7 +8,7 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
 use sha2::{Digest as _, Sha256};
 
-use sluiced_core::scheduler::KeyId;
+use sluiced_core::message::KeyId;
 
 /// A key of a limit: a digest of its text, so that no message can name the state of another limit, a
 /// key has the same length whatever it says, and its text does not show in the store.

@@ -21,8 +21,8 @@ use super::lock;
 use sluiced_core::limits::admission::{self, Decision};
 use sluiced_core::limits::generation::{ClosedReason, LostWait};
 use sluiced_core::limits::{Fit, LimitState, Room, Rule, Ticket};
-use sluiced_core::policy::PolicyVersion;
 use sluiced_core::time::StoreTime;
+use sluiced_core::version::PolicyVersion;
 
 pub use self::granted::{Corrected, Correction, GrantedAt, GrantedCharge};
 pub use self::inputs::{KeyText, LimitInputs};

@@ -8,11 +8,10 @@ use super::store::{
     CompletedUpdate, DeclarationAnswer, Family, Inspection, PolicyStore, ReplacementResult,
     StoreError,
 };
-use sluiced_core::policy::{
-    self, Declaration, LimitPolicy, PolicyUpdate, PolicyVersion, Replacement,
-};
+use sluiced_core::policy::{self, Declaration, LimitPolicy, PolicyUpdate, Replacement};
 use sluiced_core::schedule::FREEZE_MAX;
 use sluiced_core::time::StoreTime;
+use sluiced_core::version::PolicyVersion;
 
 /// Another update came first each time: so many replicas and commands do not change a limit in the same moment.
 const TRIES: u32 = 64;

@@ -15,9 +15,10 @@ use super::limits::LimitStore;
 use super::marks::Marks;
 use sluiced_core::breaker::{BreakerReport, BreakerRule, BreakerStatus};
 use sluiced_core::owner::{ForeignName, NameClaim};
-use sluiced_core::policy::{FileCounts, LimitPolicy, PolicyVersion, Replacement};
+use sluiced_core::policy::{FileCounts, LimitPolicy, Replacement};
 use sluiced_core::schedule::{Ask, Freeze, LeaseAnswer, Pace};
 use sluiced_core::time::StoreTime;
+use sluiced_core::version::PolicyVersion;
 
 pub use super::answer::{Notice, StoreError, StoreFuture};
 

@@ -28,8 +28,9 @@ use std::time::Duration;
 
 use sluiced_core::after_call::Tries;
 use sluiced_core::leases::Slot;
+use sluiced_core::message::Queued as _;
 use sluiced_core::pacing::Row;
-use sluiced_core::scheduler::{Action, Needs, Queued as _};
+use sluiced_core::scheduler::{Action, Needs};
 use sluiced_core::time::{Mono, micros};
 
 use self::broker::SimulatedQueue;

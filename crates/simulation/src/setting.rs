@@ -7,9 +7,10 @@ use sluiced_core::headroom::{Bounds, Headroom};
 use sluiced_core::hours::OpeningHours;
 use sluiced_core::limits::Rule;
 use sluiced_core::limits::admission::Charge;
+use sluiced_core::message::Share;
 use sluiced_core::rate::{Cost, Rate};
 use sluiced_core::schedule::{DEFAULT_HORIZON, Pace};
-use sluiced_core::scheduler::{Needs, Share};
+use sluiced_core::scheduler::Needs;
 use sluiced_core::time::StoreTime;
 
 use super::dice::mix;

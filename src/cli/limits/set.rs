@@ -16,9 +16,10 @@ use super::{LimitsLocation, OpenLimits, Refusal, length, operator, unused_limit,
 use crate::cli::exit::agrees;
 use crate::cli::shell;
 use crate::wire::kind;
-use sluiced_core::policy::{ADAPTED, LimitPolicy, PolicyUpdate, PolicyVersion, ending, ends};
+use sluiced_core::policy::{ADAPTED, LimitPolicy, PolicyUpdate, ending, ends};
 use sluiced_core::rate::{Span, parse_duration};
 use sluiced_core::time::micros;
+use sluiced_core::version::PolicyVersion;
 use sluiced_ports::store::CompletedUpdate;
 use sluiced_settings::text::WindowRate;
 use sluiced_settings::types::Limit;

@@ -7,8 +7,8 @@ use std::time::Duration;
 use sluiced_core::limits::admission::Decision;
 use sluiced_core::limits::token_bucket::{Refill, Start};
 use sluiced_core::limits::{Fit, Lacks, Rule};
-use sluiced_core::policy::PolicyVersion;
 use sluiced_core::time::StoreTime;
+use sluiced_core::version::PolicyVersion;
 use sluiced_ports::clock::{Clock, Moment};
 use sluiced_ports::limits::{
     Corrected, Correction, GrantedAt, KeyedLimit, LimitStore, RuleInForce,

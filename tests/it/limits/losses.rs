@@ -225,7 +225,7 @@ async fn an_operator_opens_a_limit_that_waits() {
     flush(&server);
     opened.adopt(sluiced_ports::limits::RuleInForce {
         rule: rule(),
-        version: sluiced_core::policy::PolicyVersion::NONE,
+        version: sluiced_core::version::PolicyVersion::NONE,
     });
     closed(&store, &opened, "a", ClosedReason::Lost).await;
 }

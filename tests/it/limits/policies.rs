@@ -8,9 +8,8 @@ use futures::future::join_all;
 use sluiced_core::limits::Rule;
 use sluiced_core::limits::admission::Decision;
 use sluiced_core::limits::generation::{ClosedReason, LostWait};
-use sluiced_core::policy::{
-    self, Declaration, LimitPolicy, PolicyUpdate, PolicyVersion, Replacement,
-};
+use sluiced_core::policy::{self, Declaration, LimitPolicy, PolicyUpdate, Replacement};
+use sluiced_core::version::PolicyVersion;
 use sluiced_ports::clock::Clock;
 use sluiced_ports::limits::{Charge, GrantedCharge, KeyedLimit, RuleInForce};
 use sluiced_ports::policies::PolicyOf;

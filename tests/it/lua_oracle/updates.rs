@@ -4,11 +4,10 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
-use sluiced_core::policy::{
-    self, Declaration, FileCounts, LimitPolicy, PolicyUpdate, PolicyVersion,
-};
+use sluiced_core::policy::{self, Declaration, FileCounts, LimitPolicy, PolicyUpdate};
 use sluiced_core::schedule::{self, Ask, Schedule};
 use sluiced_core::time::StoreTime;
+use sluiced_core::version::PolicyVersion;
 use sluiced_ports::policies::PolicyOf;
 use sluiced_ports::store::{Family, PRESENCE, PacedRow, PolicyStore as _, Store as _};
 use tokio::time::Instant;

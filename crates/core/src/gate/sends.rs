@@ -7,7 +7,8 @@
 use std::time::Duration;
 
 use crate::hours::Stretch;
-use crate::scheduler::{Queued, Scheduler};
+use crate::message::Queued;
+use crate::scheduler::Scheduler;
 use crate::time::Mono;
 
 /// Added to the end of a breaker's pause: messages are held until the store answers, not until the pause is over.

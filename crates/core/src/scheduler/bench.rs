@@ -10,6 +10,7 @@ use super::*;
 use crate::jitter::Jitter;
 use crate::limits::admission::Decision;
 use crate::limits::{Fit, Lacks, Room};
+use crate::message::Share;
 use crate::rate::Cost;
 use crate::schedule::{self, LeaseAnswer, Pace, Schedule};
 use crate::time::{StoreTime, micros};

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use sluiced_core::message::{HoldRules, KeyId, Queued, Share};
 use sluiced_core::rate::Cost;
-use sluiced_core::scheduler::{HoldRules, KeyId, Queued, Share};
 use sluiced_core::time::{Mono, StoreTime};
 use sluiced_ports::clock::Moment;
 use sluiced_ports::limits::GrantedAt;

@@ -13,7 +13,8 @@ use crate::route::sharing::Intake;
 use crate::uncalled::departed::send_away;
 use crate::verdict::back;
 use sluiced_core::gate::Gate;
-use sluiced_core::scheduler::{Departure, Queued as _};
+use sluiced_core::message::Queued as _;
+use sluiced_core::scheduler::Departure;
 use sluiced_core::time::Mono;
 
 /// Where a message joins those of its priority.

@@ -12,9 +12,9 @@ use tracing::{info, warn};
 
 use sluiced_core::ages::Ages;
 use sluiced_core::hours::OpeningHours;
+use sluiced_core::message::Share;
 use sluiced_core::parking::{CameFrom, Choice, Parking, Takers};
 use sluiced_core::rate::Span;
-use sluiced_core::scheduler::Share;
 use sluiced_core::time::{Mono, Now, StoreTime};
 use sluiced_ports::limits::limit_key;
 use sluiced_ports::lock;

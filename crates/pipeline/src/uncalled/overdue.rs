@@ -7,8 +7,9 @@ use std::time::Duration;
 use tracing::{debug, info, warn};
 
 use sluiced_core::leases::Availability;
+use sluiced_core::message::Queued as _;
 use sluiced_core::rate::Span;
-use sluiced_core::scheduler::{Queued as _, Scheduler};
+use sluiced_core::scheduler::Scheduler;
 use sluiced_core::time::Mono;
 
 use super::refused::{comes_too_late, refuse};

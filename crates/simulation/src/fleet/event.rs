@@ -8,10 +8,12 @@ use sluiced_core::leases::Slot;
 use sluiced_core::limits::admission::Decision;
 use sluiced_core::limits::generation::Memory;
 use sluiced_core::limits::store_watch::AnswerHead;
+use sluiced_core::message::KeyId;
 use sluiced_core::pacing::Row;
-use sluiced_core::policy::{LimitPolicy, PolicyVersion};
+use sluiced_core::policy::LimitPolicy;
 use sluiced_core::schedule::{Ask, Freeze, LeaseAnswer, Pace};
-use sluiced_core::scheduler::{AskedMessage, KeyId};
+use sluiced_core::scheduler::AskedMessage;
+use sluiced_core::version::PolicyVersion;
 
 use super::replica::Parcel;
 use super::store::Asker;

@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use sluiced_core::distance::permit_needs;
 use sluiced_core::headroom::{AutoHeadroom, Headroom, Measured};
-use sluiced_core::policy::{LimitPolicy, PolicyVersion};
+use sluiced_core::policy::LimitPolicy;
 use sluiced_core::time::Mono;
+use sluiced_core::version::PolicyVersion;
 
 use super::{Fleet, SimEvent, SimulatedReplica};
 use crate::setting::{Followed, FollowedHeadroom};

@@ -11,13 +11,15 @@ use sluiced_core::leases::LeaseHolder;
 use sluiced_core::limits::Ticket;
 use sluiced_core::limits::generation::HEARS_FIRST;
 use sluiced_core::limits::store_watch::StoreWatch;
+use sluiced_core::message::{HoldRules, KeyId, Queued, Share};
 use sluiced_core::pacing::Pacing;
-use sluiced_core::policy::{LimitPolicy, PolicyVersion};
+use sluiced_core::policy::LimitPolicy;
 use sluiced_core::rate::Cost;
 use sluiced_core::refusals::Refusals;
 use sluiced_core::schedule::Turn;
-use sluiced_core::scheduler::{HoldRules, KeyId, Question, Questions, Queued, Scheduler, Share};
+use sluiced_core::scheduler::{Question, Questions, Scheduler};
 use sluiced_core::time::{Mono, StoreTime, micros};
+use sluiced_core::version::PolicyVersion;
 
 use crate::dice::{Dice, mix};
 use crate::setting::{KeyCost, KeyedRule, LongWait, Message, Setting, SimulatedRoute};

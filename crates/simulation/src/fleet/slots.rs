@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use sluiced_core::pacing::Row;
-use sluiced_core::policy::PolicyVersion;
 use sluiced_core::schedule::{Ask, ClockView, LeaseAnswer, Pace};
 use sluiced_core::time::Mono;
+use sluiced_core::version::PolicyVersion;
 
 use super::{Fleet, SimEvent, SimulatedReplica};
 use crate::watch::{FleetEvent, FleetWatch};

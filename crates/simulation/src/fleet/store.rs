@@ -15,11 +15,12 @@ use sluiced_core::limits::store_watch::AnswerHead;
 use sluiced_core::limits::{Rule, UnusedUnits};
 use sluiced_core::pacing::Row;
 use sluiced_core::policy::{
-    Declaration, FileCounts, LimitPolicy, PolicyUpdate, PolicyVersion, declare, lease_under, set,
+    Declaration, FileCounts, LimitPolicy, PolicyUpdate, declare, lease_under, set,
 };
 use sluiced_core::schedule::{Ask, Freeze, LeaseAnswer, Pace, Schedule, freeze};
 use sluiced_core::scheduler::AskedMessage;
 use sluiced_core::time::{StoreTime, micros};
+use sluiced_core::version::PolicyVersion;
 
 use super::replica::{Parcel, StateKey, names};
 use crate::setting::{FleetPolicy, Setting};

@@ -7,9 +7,9 @@ use sluiced_core::limits::Rule;
 use sluiced_core::limits::concurrency::Concurrency;
 use sluiced_core::limits::gcra::Gcra;
 use sluiced_core::limits::sliding_log::SlidingLog;
+use sluiced_core::message::Share;
 use sluiced_core::rate::{Cost, Rate};
 use sluiced_core::schedule::{DEFAULT_HORIZON, Pace};
-use sluiced_core::scheduler::Share;
 use sluiced_core::time::{Mono, StoreTime};
 use sluiced_core::zone::Zone;
 

@@ -3,8 +3,8 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
+use sluiced_core::message::Share;
 use sluiced_core::rate::{Cost, Rate};
-use sluiced_core::scheduler::Share;
 use sluiced_core::time::StoreTime;
 
 use super::scenario::{Fault, Load, Scenario};

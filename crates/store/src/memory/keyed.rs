@@ -13,9 +13,9 @@ use sluiced_core::limits::cell::{Limit, LimitAccess, PolicyState};
 use sluiced_core::limits::generation::Generation;
 use sluiced_core::limits::keyed_states::KeyedStates;
 use sluiced_core::limits::{Rule, Ticket};
-use sluiced_core::policy::PolicyVersion;
 use sluiced_core::rate::Cost;
 use sluiced_core::time::StoreTime;
+use sluiced_core::version::PolicyVersion;
 use sluiced_ports::limits::{
     Candidate, Charge, Corrected, Correction, Decisions, GrantedAt, GrantedCharge, KeyedLimit,
     LimitKey, LimitStore, Look,

@@ -17,9 +17,9 @@ use super::address::Address;
 use super::batch::read_key;
 use super::connection::Connection;
 use super::server::BACKOFF;
-use sluiced_core::policy::PolicyVersion;
 use sluiced_core::schedule::Freeze;
 use sluiced_core::time::StoreTime;
+use sluiced_core::version::PolicyVersion;
 use sluiced_ports::store::{Notice, StoreError};
 
 /// How many notices a slow receiver may lag behind before it loses some.

@@ -8,10 +8,9 @@ use futures::FutureExt;
 use super::refused;
 use super::scripts::{Arg, ScriptCall, keys_of_rows, policy_key, replicas_key};
 use super::store::RedisStore;
-use sluiced_core::policy::{
-    FileCounts, LimitPolicy, Origin, Pause, PolicyVersion, Replacement, Stamp,
-};
+use sluiced_core::policy::{FileCounts, LimitPolicy, Origin, Pause, Replacement, Stamp};
 use sluiced_core::time::{StoreTime, micros};
+use sluiced_core::version::PolicyVersion;
 use sluiced_ports::store::{
     DeclarationAnswer, Family, Inspection, PRESENCE, PolicyStore, PresentReplica,
     ReplacementResult, StoreError, StoreFuture,

@@ -3,8 +3,8 @@
 use sluiced_core::limits::cell::{LimitAccess, PolicyState};
 use sluiced_core::limits::generation::{Generation, LostWait};
 use sluiced_core::limits::{Rule, record};
-use sluiced_core::policy::PolicyVersion;
 use sluiced_core::time::StoreTime;
+use sluiced_core::version::PolicyVersion;
 
 use super::play::{Name, Play};
 use super::world::{KEYS, KINDS};

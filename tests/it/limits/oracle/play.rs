@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use proptest::test_runner::TestCaseResult;
 use sluiced_core::limits::{Rule, Ticket, record};
-use sluiced_core::policy::{PolicyUpdate, PolicyVersion};
+use sluiced_core::policy::PolicyUpdate;
 use sluiced_core::time::StoreTime;
+use sluiced_core::version::PolicyVersion;
 use sluiced_ports::limits::{Charge, RuleInForce};
 use sluiced_ports::policies::PolicyOf;
 use sluiced_ports::store::{Family, PolicyStore as _};

@@ -2,8 +2,9 @@ use super::*;
 use crate::jitter::Jitter;
 use crate::limits::admission::Decision;
 use crate::limits::{Fit, Lacks, Room};
+use crate::message::KeyId;
 use crate::pacing::Pacing;
-use crate::scheduler::{Action, KeyId, Question};
+use crate::scheduler::{Action, Question};
 use crate::time::StoreTime;
 
 const EPOCH: u64 = 1_795_228_193_000_000;
