@@ -22,7 +22,7 @@
 -- candidate takes what a later one then lacks. No candidates at all: only the generation is entered, and the
 -- asker is noted (`core::limits::askers`).
 
-local LINE_MAX = 366 * 24 * 3600 * 1000000
+local RETURN_MAX = 366 * 24 * 3600 * 1000000
 local GONE, ASKERS_MAX = 5000000, 1000
 
 -- Records that a replica asks, and returns how many others do. A replica that has just started counts no
@@ -90,7 +90,7 @@ local function deny(charges, waited)
   for i = 1, #charges do
     local fit = charges[i].fit
     local back = fit
-    if fit ~= FULL and fit > now and not waited then back = max(charges[i].cell.line, fit) end
+    if fit ~= FULL and fit > now and not waited then back = max(charges[i].cell.next_return, fit) end
     if back > latest then latest, by = back, i end
   end
   local cell, fit = charges[by].cell, charges[by].fit
@@ -100,7 +100,7 @@ local function deny(charges, waited)
     cell.full = true
     wait(cell)
   elseif not waited and cell.taken then
-    cell.line = min(latest + cell.kind.spacing(cell.rule, charges[by].cost), now + LINE_MAX)
+    cell.next_return = min(latest + cell.kind.spacing(cell.rule, charges[by].cost), now + RETURN_MAX)
     cell.changed = true
   end
 end

@@ -41,10 +41,10 @@ local function charge(cell, units)
   cell.owed_from = max(back_at(cell), now)
 end
 
--- The line lies behind the debt, and goes back with it.
+-- The next return lies behind the debt, and goes back with it.
 local function forgive(cell)
   if not cell.taken then return end
-  cell.owed, cell.left, cell.left_until, cell.line, cell.changed = nil, nil, nil, 0, true
+  cell.owed, cell.left, cell.left_until, cell.next_return, cell.changed = nil, nil, nil, 0, true
 end
 
 enter()

@@ -217,7 +217,7 @@ pub fn start(
     });
     let events = Arc::new(CountedEvents::new(settings));
     let queues = Queues::new(settings, secrets, clock, Arc::clone(&events), &*store)?;
-    let owned = owners::claim_names(settings, &store, &queues);
+    let owned = owners::register_names(settings, &store, &queues);
     if let Some(link) = owned.link() {
         health.component("names of the fleet", link);
     }

@@ -200,15 +200,15 @@ local function paid_at(cell) return cell.owed and fit_behind_debt(cell, cell.rul
 -- Reads what was taken of a cell, once (`record::read`, `Cell::of`). A text that cannot be read is no state.
 local function look(cell)
   if cell.read then return end
-  cell.read, cell.line = true, 0
+  cell.read, cell.next_return = true, 0
   local value = call('GET', cell.key)
   if not value then return end
-  local line, spacing, left, ends, units, from = 0, 0, 0, 0, 0, 0
+  local next_return, spacing, left, ends, units, from = 0, 0, 0, 0, 0, 0
   local bar = find(value, '|', 1, true)
   if bar then
     local behind
-    line, spacing, behind = pair(value, bar)
-    if not (line and spacing) then return end
+    next_return, spacing, behind = pair(value, bar)
+    if not (next_return and spacing) then return end
     if behind <= #value then left, ends, behind = pair(value, behind) end
     if not (left and ends) then return end
     if behind <= #value then units, from, behind = pair(value, behind) end
@@ -217,8 +217,8 @@ local function look(cell)
   end
   local taken, ahead = cell.kind.load(cell.rule, value)
   cell.taken = taken
-  -- Under a rule with another spacing the line does not count.
-  if taken and spacing == cell.kind.spacing(cell.rule, 1) then cell.line = line end
+  -- Under a rule with another spacing the next return does not count.
+  if taken and spacing == cell.kind.spacing(cell.rule, 1) then cell.next_return = next_return end
   -- The quota that the downstream reported, while it counts. Further ahead than it can be: the clock went
   -- back.
   if taken and ends > now and ends <= now + LEFT_MAX then cell.left, cell.left_until = left, ends end
@@ -230,14 +230,14 @@ local function look(cell)
     cell.owed_from = min(from, now + cell.kind.span(cell.rule))
   end
   -- The clock went back: what was taken counts from now on, and that is written.
-  if ahead then cell.line, cell.changed = 0, true end
+  if ahead then cell.next_return, cell.changed = 0, true end
 end
 
 -- The text of a state (`record::write`).
 local function written(cell)
   local taken = cell.kind.save(cell.taken)
-  if cell.line > now then
-    taken = taken .. '|' .. text(cell.line) .. ' ' .. text(cell.kind.spacing(cell.rule, 1))
+  if cell.next_return > now then
+    taken = taken .. '|' .. text(cell.next_return) .. ' ' .. text(cell.kind.spacing(cell.rule, 1))
   elseif cell.left or cell.owed then
     taken = taken .. '|0 0'
   end

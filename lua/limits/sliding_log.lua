@@ -104,7 +104,7 @@ end
 
 function kinds.l.save(s)
   pack(s)
-  -- No entry counts: the state is kept for the line, the downstream's quota or the debt behind it.
+  -- No entry counts: the state is kept for the next return, the downstream's quota or the debt behind it.
   if s.total == 0 then return 'l 0 0' end
   return format('l %.0f %.0f %.0f %.0f', s.last, s.total, s.time, s.units) .. sub(s.rest, s.from)
 end

@@ -1,7 +1,7 @@
 //! Which fleet owns the names of a configuration in the store.
 //!
-//! Two fleets that use one name of a limit by mistake would count together. So each fleet claims its names, and what a
-//! fleet is called follows from the configuration, or from the cluster of RabbitMQ.
+//! Two fleets that use one name of a limit by mistake would count together. So each fleet registers its names, and what
+//! a fleet is called follows from the configuration, or from the cluster of RabbitMQ.
 
 use std::sync::Arc;
 
@@ -14,9 +14,13 @@ use sluiced_pipeline::{Owned, Owner};
 use sluiced_ports::store::{FleetNames, Store};
 use sluiced_settings::types::{LimitBackend, Settings, callers_route};
 
-/// Claims the names of limits and routes for the fleet. The fleet has the name `redis.fleet`, or else the name that the
-/// queues give it.
-pub(super) fn claim_names(settings: &Settings, store: &Arc<dyn Store>, queues: &Queues) -> Owned {
+/// Registers the names of limits and routes for the fleet. The fleet has the name `redis.fleet`, or else the name that
+/// the queues give it.
+pub(super) fn register_names(
+    settings: &Settings,
+    store: &Arc<dyn Store>,
+    queues: &Queues,
+) -> Owned {
     if settings.backend.limits == LimitBackend::Memory {
         return Owned::alone();
     }

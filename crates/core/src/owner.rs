@@ -2,23 +2,23 @@
 //!
 //! Problem: limits and breakers are kept by name, and two fleets of one store may have the same names without knowing
 //! of each other. Each would then follow the rate of the other one, or stop when the other's downstream is away. So
-//! each replica *claims* the names of its limits and routes for its fleet before it uses any of them, and again every
-//! twenty seconds. A name that a replica of another fleet has claimed is refused, unless the files of both say that it
-//! is shared. All names are claimed or none.
+//! each replica *registers* the names of its limits and routes for its fleet before it uses any of them, and again
+//! every twenty seconds. A name that a replica of another fleet has registered is refused, unless the files of both say
+//! that it is shared. All names are registered or none.
 //!
-//! A replica that stops takes its claim back. One that died leaves it behind for [`KEPT`]: longer than a restart takes,
-//! or an outage of the store's network, so that no other fleet comes between. After that the names are free.
-//! The states of the limits may be older, which lets nothing through: units that the first fleet used count for the
-//! second one, too, so that it is slower for a while, never faster.
+//! A replica that stops takes its registration back. One that died leaves it behind for [`KEPT`]: longer than a restart
+//! takes, or an outage of the store's network, so that no other fleet comes between. After that the names are free. The
+//! states of the limits may be older, which lets nothing through: units that the first fleet used count for the second
+//! one, too, so that it is slower for a while, never faster.
 //!
 //! A fleet may be known by several names, and one in common is enough. RabbitMQ calls a cluster after the node that was
 //! asked, unless an operator gave it a name: so replicas of one fleet may see different names of one cluster, and what
 //! they have in common are the addresses in their files.
 //!
 //! **Forms.** A later version of sluiced may keep its state in the store in another form ([`FORM`]). Replicas of two
-//! forms would each read the other's state wrongly and together go over a limit. So a claim says the form, and a name
-//! that was claimed under another form is refused, whatever the fleet. Two versions with the same form run side by
-//! side.
+//! forms would each read the other's state wrongly and together go over a limit. So a registration says the form, and a
+//! name that was registered under another form is refused, whatever the fleet. Two versions with the same form run side
+//! by side.
 //!
 //! `lua/own.lua` is the same inside Redis.
 
@@ -27,7 +27,7 @@ use std::time::Duration;
 
 use super::time::StoreTime;
 
-/// A claim that was not made again for so long is over.
+/// A registration that was not made again for so long is over.
 pub const KEPT: Duration = Duration::from_secs(3600);
 
 /// The form of what this version keeps in the store. It rises when a replica of the version before would read a state
@@ -36,7 +36,7 @@ pub const FORM: u32 = 1;
 
 /// What the replicas of a fleet use.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NameClaim {
+pub struct Registration {
     /// The form of the states that the replica reads and writes: [`FORM`] of its version.
     pub form: u32,
     /// The names of the fleet, the one to show first. They have no control characters.
@@ -45,16 +45,16 @@ pub struct NameClaim {
     pub names: BTreeMap<String, bool>,
 }
 
-/// The claim of a replica, as the store keeps it.
+/// The registration of a replica, as the store keeps it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct StoredNameClaim {
+pub struct StoredRegistration {
     /// When it was made last.
     pub at: StoreTime,
-    /// What the replica claimed.
-    pub claim: NameClaim,
+    /// What the replica registered.
+    pub registration: Registration,
 }
 
-impl NameClaim {
+impl Registration {
     /// The name of the fleet that is shown.
     #[must_use]
     pub fn shown(&self) -> &str {
@@ -66,16 +66,16 @@ impl NameClaim {
     }
 }
 
-/// A name that another fleet has claimed, or a replica of another version.
+/// A name that another fleet has registered, or a replica of another version.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ForeignName {
     /// The name, such as `limits.account`.
     pub name: String,
-    /// The name to show of the fleet that has claimed it.
+    /// The name to show of the fleet that has registered it.
     pub fleet: String,
     /// A replica of that fleet.
     pub replica: String,
-    /// How long ago this replica claimed it.
+    /// How long ago this replica registered it.
     pub ago: Duration,
     /// The file of that replica shares it: it is refused because the other file does not.
     pub shared: bool,
@@ -83,45 +83,55 @@ pub struct ForeignName {
     pub form: u32,
 }
 
-/// `replica` claims. Returns what is refused, in order; if nothing is, the claim is in `all` afterwards.
-pub fn claim(
-    all: &mut BTreeMap<String, StoredNameClaim>,
+/// `replica` registers. Returns what is refused, in order; if nothing is, the registration is in `all` afterwards.
+pub fn register(
+    all: &mut BTreeMap<String, StoredRegistration>,
     replica: &str,
-    claim: &NameClaim,
+    registration: &Registration,
     now: StoreTime,
 ) -> Vec<ForeignName> {
-    all.retain(|_, claimed| ago(claimed, now) <= KEPT);
-    let foreign = foreign(all, claim, now);
+    all.retain(|_, registered| ago(registered, now) <= KEPT);
+    let foreign = foreign(all, registration, now);
     if foreign.is_empty() {
-        let claim = claim.clone();
-        all.insert(replica.to_owned(), StoredNameClaim { at: now, claim });
+        let registration = registration.clone();
+        all.insert(
+            replica.to_owned(),
+            StoredRegistration {
+                at: now,
+                registration,
+            },
+        );
     }
     foreign
 }
 
-/// What of `claim` would be refused.
+/// What of `registration` would be refused.
 #[must_use]
 pub fn foreign(
-    all: &BTreeMap<String, StoredNameClaim>,
-    claim: &NameClaim,
+    all: &BTreeMap<String, StoredRegistration>,
+    registration: &Registration,
     now: StoreTime,
 ) -> Vec<ForeignName> {
     let others = all.iter().filter(|(_, other)| ago(other, now) <= KEPT);
-    let of_other = |(replica, other): (&String, &StoredNameClaim)| {
-        let same_form = other.claim.form == claim.form;
-        let same_fleet = other.claim.is_of(claim);
-        let refused = other.claim.names.iter().filter_map(|(name, shared)| {
-            let ours = claim.names.get(name)?;
-            let fits = same_form && (same_fleet || *ours && *shared);
-            (!fits).then(|| ForeignName {
-                name: name.clone(),
-                fleet: other.claim.shown().to_owned(),
-                replica: replica.clone(),
-                ago: ago(other, now),
-                shared: *shared,
-                form: other.claim.form,
-            })
-        });
+    let of_other = |(replica, other): (&String, &StoredRegistration)| {
+        let same_form = other.registration.form == registration.form;
+        let same_fleet = other.registration.is_of(registration);
+        let refused = other
+            .registration
+            .names
+            .iter()
+            .filter_map(|(name, shared)| {
+                let ours = registration.names.get(name)?;
+                let fits = same_form && (same_fleet || *ours && *shared);
+                (!fits).then(|| ForeignName {
+                    name: name.clone(),
+                    fleet: other.registration.shown().to_owned(),
+                    replica: replica.clone(),
+                    ago: ago(other, now),
+                    shared: *shared,
+                    form: other.registration.form,
+                })
+            });
         refused.collect::<Vec<_>>()
     };
     let mut all_refused: Vec<_> = others.flat_map(of_other).collect();
@@ -130,16 +140,18 @@ pub fn foreign(
 }
 
 /// The store's clock may have gone back.
-fn ago(claimed: &StoredNameClaim, now: StoreTime) -> Duration {
-    now.since(claimed.at).max(claimed.at.since(now))
+fn ago(registered: &StoredRegistration, now: StoreTime) -> Duration {
+    now.since(registered.at).max(registered.at.since(now))
 }
 
 /// Why a replica of `fleet` is refused: the names, both fleets or both forms, and what to do. `foreign` is not empty;
 /// `prefix` is that of the store.
 #[must_use]
 pub fn in_words(fleet: &str, prefix: &str, foreign: &[ForeignName]) -> String {
-    let of_another_form = foreign.iter().filter(|claim| claim.form != FORM);
-    if let Some(latest) = of_another_form.min_by_key(|claim| claim.ago) {
+    let of_another_form = foreign
+        .iter()
+        .filter(|registration| registration.form != FORM);
+    if let Some(latest) = of_another_form.min_by_key(|registration| registration.ago) {
         return format!(
             "this version keeps its state in Redis in form {FORM}, and the replica {} in form {} under the same prefix `{prefix}` (it was there {} s ago): \
              the two cannot keep one limit together. Stop all replicas of the other version first (one that was killed counts for an hour), \
@@ -153,15 +165,17 @@ pub fn in_words(fleet: &str, prefix: &str, foreign: &[ForeignName]) -> String {
         return format!("every name is free for the fleet `{fleet}`");
     };
     // There may be more fleets: one at a time.
-    let of_first = foreign.iter().filter(|claim| claim.fleet == first.fleet);
+    let of_first = foreign
+        .iter()
+        .filter(|registration| registration.fleet == first.fleet);
     let mut names: Vec<&str> = Vec::new();
     let mut latest = first;
-    for claim in of_first {
-        if !names.contains(&claim.name.as_str()) {
-            names.push(&claim.name);
+    for registration in of_first {
+        if !names.contains(&registration.name.as_str()) {
+            names.push(&registration.name);
         }
-        if claim.ago < latest.ago {
-            latest = claim;
+        if registration.ago < latest.ago {
+            latest = registration;
         }
     }
     let (other, replica, secs) = (&first.fleet, &latest.replica, latest.ago.as_secs());

@@ -208,13 +208,13 @@ impl<T: Queued> Scheduler<T> {
 
     /// A message that was taken in its turn waits for a key.
     fn join(&mut self, key: KeyId, item: T) {
-        self.return_turn(&item);
+        self.take_back(&item);
         self.key_queues.join(key, item);
     }
 
     /// A message that was taken was not sent, and is gone or waits for a key.
-    fn return_turn(&mut self, item: &T) {
-        self.ready.return_turn(item, self.key_queues.open_keys());
+    fn take_back(&mut self, item: &T) {
+        self.ready.take_back(item, self.key_queues.open_keys());
     }
 
     /// The key that a message has to wait for in memory, if any.

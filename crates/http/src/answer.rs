@@ -2,8 +2,8 @@
 //! call.
 //!
 //! A request certainly did not arrive only if there was no connection, or if the connection closed before the first
-//! byte of the request passed its gate (`connections::write_gate`). After that, the downstream may have read it before
-//! the failure. [`CallFailure`] distinguishes the two, and has a text for a person.
+//! byte of the request passed its check (`connections::write_check`). After that, the downstream may have read it
+//! before the failure. [`CallFailure`] distinguishes the two, and has a text for a person.
 
 use std::io;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use std::time::Duration;
 use http::Response;
 use hyper_util::client::legacy;
 
-use super::connections::write_gate::CallGate;
+use super::connections::write_check::CallCheck;
 use sluiced_core::judge::Silence;
 use sluiced_ports::connect::find;
 use sluiced_ports::dial::connect_detail;
@@ -23,7 +23,7 @@ pub(super) const MAX_ANSWER_HEAD: usize = 64 * 1024;
 pub(super) struct HttpAnswer<B> {
     pub(super) answer: Response<B>,
     /// Once the answer is read, its connection may be idle for so long.
-    pub(super) then_idle: Option<(CallGate, Duration)>,
+    pub(super) then_idle: Option<(CallCheck, Duration)>,
 }
 
 impl<B> HttpAnswer<B> {

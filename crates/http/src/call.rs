@@ -130,8 +130,8 @@ impl Client {
             Ok(HttpAnswer { answer, then_idle }) => {
                 lock(&self.refused).end();
                 let received = self.answers.receive(answer, began + self.timeout).await;
-                if let Some((call_gate, idle)) = then_idle {
-                    call_gate.begin_idle(idle);
+                if let Some((call_check, idle)) = then_idle {
+                    call_check.begin_idle(idle);
                 }
                 let is_replaced = self.note_answer(&received, token);
                 let mut judgement = self.answers.judge_received(received, context);

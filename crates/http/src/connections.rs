@@ -4,7 +4,7 @@
 //! - `egress`: the network, perhaps through a proxy;
 //! - `places`: what is kept for each host that a message leads to;
 //! - `lifetime`: for how long a connection is used;
-//! - `write_gate`: stops a call that is too late;
+//! - `write_check`: stops a call that is too late;
 //! - `ongoing`: notices where they are too few, and a downstream that takes no calls.
 
 pub(super) mod connect;
@@ -13,4 +13,4 @@ pub(super) mod lifetime;
 pub(super) mod ongoing;
 pub(super) mod places;
 mod spares;
-pub(super) mod write_gate;
+pub(super) mod write_check;

@@ -1,6 +1,6 @@
 //! Calls over HTTP/1.1: each has its connection for itself, one that was opened before its slot.
 //!
-//! A call that cannot be written in time is not written at all (`write_gate`).
+//! A call that cannot be written in time is not written at all (`write_check`).
 //!
 //! Answers that other clients take are taken: a space before the colon of a header, a header on several lines, a line
 //! that is no header, many headers. The message may have been taken, and a repeat would be a duplicate.
@@ -31,7 +31,7 @@ use tokio::time::{Instant, timeout_at};
 use super::answer::{CallFailure, HttpAnswer, MAX_ANSWER_HEAD, NoAnswer};
 use super::connections::connect::WarmConnector;
 use super::connections::lifetime::Lifetimes;
-use super::connections::write_gate::CallGate;
+use super::connections::write_check::CallCheck;
 use sluiced_core::judge::Silence;
 use sluiced_ports::connect::find;
 use sluiced_ports::downstream::{LeaveBy, NotSent};
@@ -82,30 +82,30 @@ impl Http1 {
         within: Duration,
     ) -> Result<HttpAnswer<Incoming>, NoAnswer> {
         let mut request = request.map(Full::new);
-        let mut call_gate = CallGate::new(leave_by, capture_connection(&mut request));
+        let mut call_check = CallCheck::new(leave_by, capture_connection(&mut request));
         let mut calling = self.client.request(request);
         let answer = poll_fn(|cx| {
             let polled = calling.poll_unpin(cx);
-            call_gate.arm();
+            call_check.arm();
             polled
         });
         match timeout_at(began + within, answer).await {
             Ok(Ok(answer)) => {
-                call_gate.retire_if_old();
+                call_check.retire_if_old();
                 let idle = self.lifetimes.idle_after(answer.headers());
                 Ok(HttpAnswer {
                     answer,
-                    then_idle: Some((call_gate, idle)),
+                    then_idle: Some((call_check, idle)),
                 })
             }
             Ok(Err(error)) if find::<NotSent>(&error).is_some() => Err(NoAnswer::TooLate {
-                waited: call_gate.opened_in(),
+                waited: call_check.opened_in(),
             }),
             Ok(Err(error)) => {
-                let failure = CallFailure::of(&error, call_gate.maybe_begun());
+                let failure = CallFailure::of(&error, call_check.maybe_begun());
                 Err(NoAnswer::Silent(Silence::Connection, failure))
             }
-            Err(_) => Err(NoAnswer::late(call_gate.maybe_begun(), within)),
+            Err(_) => Err(NoAnswer::late(call_check.maybe_begun(), within)),
         }
     }
 }

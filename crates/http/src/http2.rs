@@ -1,8 +1,8 @@
 //! Calls over HTTP/2 (RFC 9113): many at a time on a few connections, which are open before their slots.
 //!
-//! `opening` opens a connection, `link` is one, `pool` has those to one place and chooses, and `heads` is the gate: the
-//! clock is read where the head of a request is written. A call that finds no connection waits for one until its slot
-//! has passed.
+//! `opening` opens a connection, `link` is one, `pool` has those to one place and chooses, and `heads` is the check:
+//! the clock is read where the head of a request is written. A call that finds no connection waits for one until its
+//! slot has passed.
 //!
 //! **May it have been taken?** From the first byte of its head on. Before that it certainly was not, and a call whose
 //! connection ends before that begins again on another one. It was not either where the downstream says so

@@ -16,7 +16,7 @@ use sluiced_ports::queue::HeaderPatch;
 
 /// More than any route allows. A publisher may write any number into the header.
 const MOST_ATTEMPTS: u32 = 1_000_000;
-/// Longer than any limit makes a message wait: its window, and the messages before it in the line.
+/// Longer than any limit makes a message wait: its window, and the messages that return before it.
 const LONGEST_WAIT: Duration = MAX_WINDOW.saturating_mul(2);
 
 /// What a message has been through, as its headers say.

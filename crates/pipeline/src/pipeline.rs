@@ -159,8 +159,8 @@ impl Pipeline {
             let declarer = policies::PolicyDeclarer::pause(pauses, &route.name);
             let (route, pacer) = (Arc::clone(route), pacer.clone());
             let follow = pause::follow(route, pacer, declarer, waits.clone(), self.jitter);
-            let once_claimed = owner::once_claimed(&self.ownership, follow);
-            self.watches.spawn(once_claimed);
+            let once_registered = owner::once_registered(&self.ownership, follow);
+            self.watches.spawn(once_registered);
         }
     }
 
@@ -220,8 +220,8 @@ impl Pipeline {
     fn receive(&mut self, routes: &[(Arc<Route>, PacerHandle)]) {
         for (route, pacer) in routes {
             let receive = receive::run(Arc::clone(route), pacer.clone(), self.clock);
-            let once_claimed = owner::once_claimed(&self.ownership, receive);
-            self.receivers.spawn(once_claimed);
+            let once_registered = owner::once_registered(&self.ownership, receive);
+            self.receivers.spawn(once_registered);
             let measure = handshakes::measure(Arc::clone(route), pacer.clone());
             self.watches.spawn(measure);
         }
@@ -263,8 +263,8 @@ impl Pipeline {
     ) {
         self.declarers.push(spec.declarer(&limit));
         let watch = PolicyWatch::new(limit, spec, routes, outdated, self.jitter, self.clock);
-        let once_claimed = owner::once_claimed(&self.ownership, watch.run(adopt));
-        self.watches.spawn(once_claimed);
+        let once_registered = owner::once_registered(&self.ownership, watch.run(adopt));
+        self.watches.spawn(once_registered);
     }
 
     /// Makes what a pacer needs to ask its keyed limits, and starts its refunder.

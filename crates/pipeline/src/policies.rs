@@ -12,7 +12,7 @@
 //! | `follow` | lets the headroom follow what is measured |
 //! | `adapting` | lets the rate follow what the downstream accepts |
 //! | `pause` | keeps a route at what operators say, which the store keeps as a policy |
-//! | `owner` | claims the names of limits and routes for the fleet; until then no policy is declared |
+//! | `owner` | registers the names of limits and routes for the fleet; until then no policy is declared |
 
 pub(crate) mod adapting;
 pub(crate) mod follow;

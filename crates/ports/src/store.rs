@@ -14,7 +14,7 @@ use super::connect::Link;
 use super::limits::LimitStore;
 use super::marks::Marks;
 use sluiced_core::breaker::{BreakerReport, BreakerRule, BreakerStatus};
-use sluiced_core::owner::{ForeignName, NameClaim};
+use sluiced_core::owner::{ForeignName, Registration};
 use sluiced_core::policy::{FileCounts, LimitPolicy, Replacement};
 use sluiced_core::schedule::{Ask, Freeze, LeaseAnswer, Pace};
 use sluiced_core::time::StoreTime;
@@ -50,18 +50,18 @@ impl PacedRow {
     }
 }
 
-/// The names by which a fleet is known (`core::owner::NameClaim`).
+/// The names by which a fleet is known (`core::owner::Registration`).
 pub type FleetNames = Arc<[String]>;
 
 sluiced_core::labelled! {
     /// What a replica does about the names of its fleet.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-    pub enum ClaimAction {
-        /// Claims them.
-        Claim = "claim",
+    pub enum RegistrationAction {
+        /// Registers them.
+        Register = "register",
         /// Only looks whether it could.
         Look = "look",
-        /// Takes its claim back.
+        /// Takes its registration back.
         Leave = "leave",
     }
 
@@ -91,13 +91,13 @@ pub trait Store: LimitStore + PolicyStore + StatusStore {
         rule: &'a BreakerRule,
     ) -> StoreFuture<'a, BreakerStatus>;
 
-    /// A replica claims the names of its fleet, or looks whether it could (`core::owner`). Returns those that another
-    /// fleet has; if there is none, a claim is made.
-    fn claim_names<'a>(
+    /// A replica registers the names of its fleet, or looks whether it could (`core::owner`). Returns those that
+    /// another fleet has; if there is none, it is registered.
+    fn register_names<'a>(
         &'a self,
-        act: ClaimAction,
+        act: RegistrationAction,
         replica: &'a str,
-        claim: &'a NameClaim,
+        registration: &'a Registration,
     ) -> StoreFuture<'a, Vec<ForeignName>>;
 
     /// Whether the store can be reached at present.

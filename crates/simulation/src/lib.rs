@@ -8,7 +8,7 @@
 //!
 //! The theorem that every run checks: **no sliding window of the limit's length holds more calls
 //! than the limit**, counted when they arrive at the downstream, provided that
-//! - a call leaves at the moment of the last check of its slot (`http::connections::write_gate`, where the request is
+//! - a call leaves at the moment of the last check of its slot (`http::connections::write_check`, where the request is
 //!   written): without a fence at the downstream, no scheme covers a process that is stopped between that check and the
 //!   wire;
 //! - the spread of the way to the downstream, and the error of two replicas' clock mappings beyond

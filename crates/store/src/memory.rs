@@ -18,7 +18,7 @@ use self::keyed::StateName;
 use self::status::Status;
 use sluiced_core::breaker::{self, BreakerReport, BreakerRule, BreakerStatus, StoredBreaker};
 use sluiced_core::limits::keyed_states::KeyedStates;
-use sluiced_core::owner::{self, ForeignName, NameClaim, StoredNameClaim};
+use sluiced_core::owner::{self, ForeignName, Registration, StoredRegistration};
 use sluiced_core::policy::{FileCounts, LimitPolicy, Replacement, lease_under};
 use sluiced_core::schedule::{self, Ask, Freeze, LeaseAnswer, Schedule};
 use sluiced_core::time::StoreTime;
@@ -28,7 +28,7 @@ use sluiced_ports::connect::Link;
 use sluiced_ports::lock;
 use sluiced_ports::marks::Marks;
 use sluiced_ports::store::{
-    ClaimAction, DeclarationAnswer, Family, Inspection, Notice, PacedRow, PolicyStore,
+    DeclarationAnswer, Family, Inspection, Notice, PacedRow, PolicyStore, RegistrationAction,
     ReplacementResult, Store, StoreFuture,
 };
 
@@ -46,7 +46,7 @@ pub struct MemoryStore {
     states: Mutex<KeyedStates<StateName>>,
     policies: Mutex<HashMap<String, LimitPolicy>>,
     breakers: Mutex<HashMap<String, StoredBreaker>>,
-    claims: Mutex<BTreeMap<String, StoredNameClaim>>,
+    registrations: Mutex<BTreeMap<String, StoredRegistration>>,
     status: Mutex<Status>,
     notices: broadcast::Sender<Notice>,
     link: watch::Sender<Link>,
@@ -63,7 +63,7 @@ impl MemoryStore {
             states: Mutex::default(),
             policies: Mutex::default(),
             breakers: Mutex::default(),
-            claims: Mutex::default(),
+            registrations: Mutex::default(),
             status: Mutex::default(),
             notices: broadcast::Sender::new(NOTICES),
             link: watch::Sender::new(Link::Up),
@@ -154,17 +154,17 @@ impl Store for MemoryStore {
         .boxed()
     }
 
-    fn claim_names<'a>(
+    fn register_names<'a>(
         &'a self,
-        act: ClaimAction,
+        act: RegistrationAction,
         replica: &'a str,
-        claim: &'a NameClaim,
+        registration: &'a Registration,
     ) -> StoreFuture<'a, Vec<ForeignName>> {
         async move {
-            Ok(self.decide(&self.claims, |all, now| match act {
-                ClaimAction::Claim => owner::claim(all, replica, claim, now),
-                ClaimAction::Look => owner::foreign(all, claim, now),
-                ClaimAction::Leave => {
+            Ok(self.decide(&self.registrations, |all, now| match act {
+                RegistrationAction::Register => owner::register(all, replica, registration, now),
+                RegistrationAction::Look => owner::foreign(all, registration, now),
+                RegistrationAction::Leave => {
                     all.remove(replica);
                     Vec::new()
                 }

@@ -11,11 +11,11 @@ use crate::wire::{family, options, reach, stores};
 use sluiced_amqp::rabbit::probe;
 use sluiced_core::distance::{TooFar, horizon_needed};
 use sluiced_core::headroom::Headroom;
-use sluiced_core::owner::{self, FORM, NameClaim};
+use sluiced_core::owner::{self, FORM, Registration};
 use sluiced_core::policy::as_written;
 use sluiced_core::time::millis;
 use sluiced_ports::policies::PolicyOf;
-use sluiced_ports::store::{ClaimAction, Inspection, PresentReplica};
+use sluiced_ports::store::{Inspection, PresentReplica, RegistrationAction};
 use sluiced_settings::Loaded;
 use sluiced_settings::types::{Limit, QueueBackend};
 
@@ -43,7 +43,7 @@ pub(super) fn probe_redis(loaded: &Loaded) -> impl Future<Output = Result<String
     }
 }
 
-/// Looks whether another fleet has a name of this configuration, and claims nothing.
+/// Looks whether another fleet has a name of this configuration, and registers nothing.
 pub(super) fn probe_fleet(loaded: &Loaded) -> impl Future<Output = Result<String, String>> + use<> {
     let settings = &loaded.settings;
     let configured = options::redis(settings, &loaded.secrets).map_err(|e| e.why);
@@ -62,20 +62,20 @@ pub(super) fn probe_fleet(loaded: &Loaded) -> impl Future<Output = Result<String
                 .map_err(|e| format!("its name comes from RabbitMQ: {e}"))?
                 .to_vec(),
         };
-        let claim = NameClaim {
+        let registration = Registration {
             form: FORM,
             fleet,
             names,
         };
         let store = stores::store(&redis).await.map_err(|e| e.to_string())?;
         let foreign = store
-            .claim_names(ClaimAction::Look, "", &claim)
+            .register_names(RegistrationAction::Look, "", &registration)
             .await
             .map_err(|e| e.to_string())?;
         if foreign.is_empty() {
             let own = format!(
                 "`{}`: its limits and routes are free or its own",
-                claim.shown()
+                registration.shown()
             );
             let mut said = vec![own];
             for (name, limit) in &limits {
@@ -86,7 +86,7 @@ pub(super) fn probe_fleet(loaded: &Loaded) -> impl Future<Output = Result<String
             return Ok(said.join("; "));
         }
         let prefix = &redis.settings.prefix;
-        Err(owner::in_words(claim.shown(), prefix, &foreign))
+        Err(owner::in_words(registration.shown(), prefix, &foreign))
     }
 }
 

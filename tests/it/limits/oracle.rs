@@ -22,7 +22,7 @@ use crate::support::soak::longer;
 use self::event::event;
 use self::play::play;
 use self::world::Sight::{
-    self, Again, Ahead, Back, Closed, Full, Granted, Left, Line, Owed, Repeat, Unknown,
+    self, Again, Ahead, Back, Closed, Full, Granted, Left, NextReturn, Owed, Repeat, Unknown,
 };
 use self::world::{KINDS, RULES, World};
 
@@ -59,7 +59,7 @@ fn lua_decides_as_rust_does_about_gcra() {
         35,
         &[
             (Granted, 200),
-            (Line, 5),
+            (NextReturn, 5),
             (Closed, 100),
             (Back, 20),
             (Left, 100),
@@ -77,7 +77,7 @@ fn lua_decides_as_rust_does_about_token_buckets() {
         35,
         &[
             (Granted, 400),
-            (Line, 50),
+            (NextReturn, 50),
             (Closed, 100),
             (Back, 20),
             (Left, 100),
@@ -95,7 +95,7 @@ fn lua_decides_as_rust_does_about_fixed_windows() {
         50,
         &[
             (Granted, 300),
-            (Line, 50),
+            (NextReturn, 50),
             (Closed, 200),
             (Back, 20),
             (Left, 100),
@@ -113,7 +113,7 @@ fn lua_decides_as_rust_does_about_sliding_logs() {
         35,
         &[
             (Granted, 250),
-            (Line, 40),
+            (NextReturn, 40),
             (Closed, 150),
             (Back, 20),
             (Left, 100),
@@ -167,7 +167,7 @@ fn lua_decides_as_rust_does_about_all_kinds_together() {
         80,
         &[
             (Granted, 900),
-            (Line, 10),
+            (NextReturn, 10),
             (Full, 50),
             (Closed, 400),
             (Back, 50),

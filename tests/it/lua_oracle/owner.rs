@@ -1,23 +1,29 @@
-//! Claims in Redis against the decision in Rust: what is refused, over random claims of random fleets.
+//! Registrations in Redis against the decision in Rust: what is refused, over random registrations of random fleets.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use proptest::prelude::*;
-use sluiced_core::owner::{FORM, KEPT, NameClaim, StoredNameClaim, claim, foreign};
+use sluiced_core::owner::{FORM, KEPT, Registration, StoredRegistration, foreign, register};
 use sluiced_core::time::StoreTime;
-use sluiced_ports::store::{ClaimAction, Store as _};
+use sluiced_ports::store::{RegistrationAction, Store as _};
 
 use super::world;
 use crate::support::redis::RedisServer;
 
 #[derive(Clone, Debug)]
 enum Step {
-    /// A replica of a fleet claims or looks.
-    Claims(ClaimAction, usize, usize, u32, BTreeMap<String, bool>),
+    /// A replica of a fleet registers or looks.
+    Asks(
+        RegistrationAction,
+        usize,
+        usize,
+        u32,
+        BTreeMap<String, bool>,
+    ),
     Leaves(usize),
-    /// All claims become older: Redis' clock cannot be set.
+    /// All registrations become older: Redis' clock cannot be set.
     Older(u64),
 }
 
@@ -29,10 +35,11 @@ fn steps() -> impl Strategy<Value = Step> {
         "routes.x",
     ]);
     let names = prop::collection::btree_map(name.prop_map(str::to_owned), any::<bool>(), 0..4);
-    let act = prop_oneof![4 => Just(ClaimAction::Claim), 1 => Just(ClaimAction::Look)];
+    let act =
+        prop_oneof![4 => Just(RegistrationAction::Register), 1 => Just(RegistrationAction::Look)];
     prop_oneof![
         6 => (act, 0..4_usize, 0..FLEETS.len(), prop_oneof![4 => Just(FORM), 1 => Just(FORM + 1)], names)
-            .prop_map(|(act, replica, fleet, form, names)| Step::Claims(act, replica, fleet, form, names)),
+            .prop_map(|(act, replica, fleet, form, names)| Step::Asks(act, replica, fleet, form, names)),
         1 => (0..4_usize).prop_map(Step::Leaves),
         1 => prop_oneof![0..2_000_u64, 3_599_000_000..3_600_100_000_u64].prop_map(Step::Older),
     ]
@@ -46,7 +53,7 @@ const FLEETS: [&[&str]; 4] = [
     &["é", "rabbit@b:/"],
 ];
 
-/// The key of a world's claims.
+/// The key of a world's registrations.
 const KEY: &str = "oracle:{fleet}:owners";
 
 fn older(connection: &mut redis::Connection, by: u64) {
@@ -63,8 +70,8 @@ fn older(connection: &mut redis::Connection, by: u64) {
     }
 }
 
-/// A claim that ends while the test runs may be over in one and not in the other.
-fn is_at_its_end(all: &BTreeMap<String, StoredNameClaim>, now: StoreTime) -> bool {
+/// A registration that ends while the test runs may be over in one and not in the other.
+fn is_at_its_end(all: &BTreeMap<String, StoredRegistration>, now: StoreTime) -> bool {
     all.values().any(|one| {
         let left = (one.at + KEPT).since(now).max(now.since(one.at + KEPT));
         left < Duration::from_millis(50)
@@ -87,14 +94,14 @@ proptest! {
         let mut all = BTreeMap::new();
         for step in steps {
             match step {
-                Step::Claims(act, replica, fleet, form, names) => {
+                Step::Asks(act, replica, fleet, form, names) => {
                     let fleet = FLEETS[fleet].iter().map(|&name| name.to_owned()).collect();
-                    let (replica, own) = (format!("replica {replica}"), NameClaim { form, fleet, names });
+                    let (replica, own) = (format!("replica {replica}"), Registration { form, fleet, names });
                     let now = redis_time(&mut connection);
                     prop_assume!(!is_at_its_end(&all, now));
-                    let answer = world.runtime.block_on(store.claim_names(act, &replica, &own)).unwrap();
+                    let answer = world.runtime.block_on(store.register_names(act, &replica, &own)).unwrap();
                     let expected = match act {
-                        ClaimAction::Claim => claim(&mut all, &replica, &own, now),
+                        RegistrationAction::Register => register(&mut all, &replica, &own, now),
                         _ => foreign(&all, &own, now),
                     };
                     let plain = |all: Vec<sluiced_core::owner::ForeignName>| {
@@ -105,8 +112,8 @@ proptest! {
                 }
                 Step::Leaves(replica) => {
                     let replica = format!("replica {replica}");
-                    let none = NameClaim { form: FORM, fleet: Vec::new(), names: BTreeMap::new() };
-                    let leaving = store.claim_names(ClaimAction::Leave, &replica, &none);
+                    let none = Registration { form: FORM, fleet: Vec::new(), names: BTreeMap::new() };
+                    let leaving = store.register_names(RegistrationAction::Leave, &replica, &none);
                     prop_assert_eq!(world.runtime.block_on(leaving).unwrap(), []);
                     all.remove(&replica);
                 }

@@ -263,7 +263,7 @@ async fn after_a_loss_the_fleet_that_runs_has_its_names_again() {
     redis.boot();
     eventually(
         Duration::from_secs(30),
-        "the names are claimed again",
+        "the names are registered again",
         || check(&second).0 == Some(1),
     )
     .await;
@@ -290,13 +290,13 @@ async fn a_replica_whose_states_have_another_form_is_not_joined() {
     // What a replica of the next form would have written, if this one had not been there.
     let key = "owner-form:{fleet}:owners";
     let redis = RedisServer::shared();
-    let claims: Vec<(String, String)> = redis.ask(redis::cmd("HGETALL").arg(key)).unwrap();
+    let registrations: Vec<(String, String)> = redis.ask(redis::cmd("HGETALL").arg(key)).unwrap();
     daemon.stop(&[NEW_SCHEDULE]).await;
-    let [(_, claim)] = &*claims else {
-        panic!("one replica, not {claims:?}");
+    let [(_, registration)] = &*registrations else {
+        panic!("one replica, not {registrations:?}");
     };
-    assert!(claim.contains("\n=1\n"), "{claim:?}");
-    let next = claim.replace("\n=1\n", "\n=2\n");
+    assert!(registration.contains("\n=1\n"), "{registration:?}");
+    let next = registration.replace("\n=1\n", "\n=2\n");
     let written: redis::RedisResult<()> =
         redis.ask(redis::cmd("HSET").arg(key).arg("next:7").arg(next));
     written.unwrap();

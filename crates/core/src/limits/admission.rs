@@ -7,26 +7,26 @@
 //! 1. Each charge fits now: granted, and each limit takes its cost. A message that fits passes,
 //!    whatever else waits: a limit is never idle while a message that fits asks.
 //! 2. Otherwise nothing is spent. The answer names the limit with the longest wait, and when to
-//!    come back: when it fits, or at the line of that limit if that is later and the message is
-//!    sent away for the first time. The line then moves on by the time in which the limit frees that cost.
+//!    come back: when it fits, or at the next return of that limit if that is later and the message is
+//!    sent away for the first time. The next return then moves on by the time in which the limit frees that cost.
 //! 3. A message that can never fit gets an answer of its own, and so does a message that its `once` limit
 //!    does not allow a call: a repeat, or one that may have been accepted.
 //!
-//! The **line** spreads the messages that come back over the time in which the limit has room for them: they
-//! do not come back all at once, and none polls. It promises nothing, so no units are kept for it.
+//! The **next return** of a key spreads the messages that come back over the time in which the limit has room for them:
+//! they do not come back all at once, and none polls. It promises nothing, so no units are kept for it.
 
 use std::time::Duration;
 
 use super::cell::{Cell, Limit, LimitAccess};
 use super::generation::ClosedReason;
 use super::once::NotCalled;
-use super::rule::Line;
+use super::rule::NextReturn;
 use super::{Fit, Lacks, Owed, Room, Ticket};
 use crate::rate::Cost;
 use crate::time::StoreTime;
 
-/// How far ahead a line reaches at most.
-const LINE_MAX: Duration = Duration::from_secs(366 * 24 * 3600);
+/// How far ahead a next return lies at most.
+const RETURN_MAX: Duration = Duration::from_secs(366 * 24 * 3600);
 
 /// What one message takes from one limit. Each crate names limits and keys in its own way: templates name no limit
 /// (its place in the route does) and have the key as a text, the store has the limit and the digest of the key,
@@ -46,7 +46,7 @@ pub struct Charge<L, K> {
 pub struct Candidate<L, K> {
     /// At least one; each limit at most once.
     pub charges: Vec<Charge<L, K>>,
-    /// The message was denied before: the answer is the time when it fits, and it moves no line.
+    /// The message was denied before: the answer is the time when it fits, and it moves no return.
     pub was_denied: bool,
     /// The slots that it takes: it counts for as many of the wanted grants.
     pub slots: Cost,
@@ -298,16 +298,16 @@ fn deny(
     cells: &mut [Cell],
     now: StoreTime,
 ) -> Decision {
-    let line = |charge: &CellCharge<'_>| {
+    let next_return = |charge: &CellCharge<'_>| {
         let state = cells[charge.key].state.as_ref();
-        state.map_or(0, |state| state.line.at)
+        state.map_or(0, |state| state.next_return.at)
     };
     // When each charge lets it come back; charges without a time come last.
     let back = |(charge, fit): (&CellCharge<'_>, &Fit)| match fit {
         Fit::Full => u64::MAX,
         Fit::Now => now.as_micros(),
         Fit::At(at) if candidate.was_denied => *at,
-        Fit::At(at) => line(charge).max(*at),
+        Fit::At(at) => next_return(charge).max(*at),
     };
     let times: Vec<u64> = candidate.charges.iter().zip(fits).map(back).collect();
     let latest = times.iter().copied().max().unwrap_or(0);
@@ -321,8 +321,8 @@ fn deny(
         let cell = &mut cells[charge.key];
         if let Some(state) = &mut cell.state {
             let end = latest + rule.spacing(charge.cost.units(), now);
-            state.line = Line {
-                at: end.min((now + LINE_MAX).as_micros()),
+            state.next_return = NextReturn {
+                at: end.min((now + RETURN_MAX).as_micros()),
                 spacing: rule.spacing(1, now),
             };
             cell.changed = true;

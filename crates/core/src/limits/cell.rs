@@ -100,12 +100,12 @@ impl Cell {
         };
         let left = state.as_ref().and_then(|state| state.left.at(now));
         let owed = state.as_ref().map(|state| state.owed).unwrap_or_default();
-        let line = state
-            .map(|state| state.line)
-            .filter(|line| !ahead && line.spacing == rule.spacing(1, now));
+        let next_return = state
+            .map(|state| state.next_return)
+            .filter(|next| !ahead && next.spacing == rule.spacing(1, now));
         let mut state = LimitState {
             taken,
-            line: line.unwrap_or_default(),
+            next_return: next_return.unwrap_or_default(),
             left: left.unwrap_or_default(),
             owed,
         };
@@ -120,12 +120,12 @@ impl Cell {
     /// Sets what was taken; everything else about the key stays.
     pub(super) fn put(&mut self, taken: TakenUnits) {
         let before = self.state.take();
-        let (line, left, owed) = before
-            .map(|state| (state.line, state.left, state.owed))
+        let (next_return, left, owed) = before
+            .map(|state| (state.next_return, state.left, state.owed))
             .unwrap_or_default();
         self.state = Some(LimitState {
             taken,
-            line,
+            next_return,
             left,
             owed,
         });

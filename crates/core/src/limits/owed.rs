@@ -16,7 +16,7 @@ use std::num::NonZeroU32;
 use super::cell::{Cell, Limit, LimitAccess};
 use super::fixed_window::FixedWindow;
 use super::rule::{LimitState, Rule};
-use super::{Fit, Lacks, Left, Line, MEMORY_MAX, TakenUnits, Ticket};
+use super::{Fit, Lacks, Left, MEMORY_MAX, NextReturn, TakenUnits, Ticket};
 use crate::rate::Cost;
 use crate::time::{StoreTime, micros};
 
@@ -138,7 +138,7 @@ pub fn add_debt(limit: &Limit<'_>, cell: &mut Cell, units: u64, now: StoreTime) 
 }
 
 /// An operator forgives what is owed by a key, and what the downstream said is left of it: an answer may have claimed
-/// too much. The line goes back, too, because it lies behind the debt. What was taken of the limit stays taken.
+/// too much. The next return goes back, too, because it lies behind the debt. What was taken of the limit stays taken.
 /// `false`: the asker knows another policy than the store, and nothing was done.
 pub fn forgive(limit: &Limit<'_>, cell: &mut Cell, now: StoreTime) -> bool {
     if limit.access == LimitAccess::Outdated {
@@ -147,7 +147,8 @@ pub fn forgive(limit: &Limit<'_>, cell: &mut Cell, now: StoreTime) -> bool {
     if let Some(state) = &mut cell.state
         && limit.rule.untouched(now).is_some()
     {
-        (state.owed, state.left, state.line) = (Owed::default(), Left::default(), Line::default());
+        (state.owed, state.left, state.next_return) =
+            (Owed::default(), Left::default(), NextReturn::default());
         cell.changed = true;
     }
     true

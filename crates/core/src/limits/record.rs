@@ -2,7 +2,7 @@
 //!
 //! A letter for the kind and the numbers of the state, with a space in between: short, because there may be a
 //! million of them, and readable with `redis-cli`. A log has its last time and its units together, then its
-//! first time in full, and only the differences of the others. A line that lies ahead follows behind a bar,
+//! first time in full, and only the differences of the others. A next return that lies ahead follows behind a bar,
 //! the quota that the downstream reported behind another one, and units that calls used beyond their cost
 //! behind a third.
 //!
@@ -14,7 +14,7 @@ use super::concurrency::{CountedCall, CountedCalls};
 use super::fixed_window::Windows;
 use super::gcra::Debt;
 use super::once::OnceState;
-use super::rule::{Left, LimitState, Line, Rule, TakenUnits};
+use super::rule::{Left, LimitState, NextReturn, Rule, TakenUnits};
 use super::sliding_log::Log;
 use super::token_bucket::Tokens;
 use super::{Owed, Ticket};
@@ -30,12 +30,15 @@ const UNITS: u64 = 1 << 32;
 pub fn write(state: &LimitState, now: StoreTime) -> String {
     let mut text = taken_text(&state.taken);
     let LimitState {
-        line, left, owed, ..
+        next_return,
+        left,
+        owed,
+        ..
     } = state;
     let is_left = left.until > now.as_micros();
     let is_owed = owed.units > 0;
-    if line.at > now.as_micros() {
-        write!(text, "|{} {}", line.at, line.spacing).ok();
+    if next_return.at > now.as_micros() {
+        write!(text, "|{} {}", next_return.at, next_return.spacing).ok();
     } else if is_left || is_owed {
         text.push_str("|0 0");
     }
@@ -95,8 +98,8 @@ fn push(text: &mut String, number: u64) {
 pub fn read(text: &str, rule: &Rule) -> Option<LimitState> {
     let mut parts = text.splitn(4, '|');
     let first = parts.next()?;
-    let [mut line, mut left, mut owed] = [(0, 0); 3];
-    for pair in [&mut line, &mut left, &mut owed] {
+    let [mut next_return, mut left, mut owed] = [(0, 0); 3];
+    for pair in [&mut next_return, &mut left, &mut owed] {
         if let Some(part) = parts.next() {
             *pair = read_pair(part)?;
         }
@@ -114,9 +117,9 @@ pub fn read(text: &str, rule: &Rule) -> Option<LimitState> {
     };
     Some(LimitState {
         taken,
-        line: Line {
-            at: line.0,
-            spacing: line.1,
+        next_return: NextReturn {
+            at: next_return.0,
+            spacing: next_return.1,
         },
         left: Left {
             units: left.0,

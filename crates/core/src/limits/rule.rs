@@ -53,7 +53,7 @@ pub struct LimitState {
     /// What was granted.
     pub taken: TakenUnits,
     /// When the next message that is sent away should come back.
-    pub line: Line,
+    pub next_return: NextReturn,
     /// How much the downstream says is left.
     pub left: Left,
     /// Units that calls used beyond their costs, and that the limit had no room for.
@@ -63,11 +63,11 @@ pub struct LimitState {
 /// When the next message that is sent away should come back. It promises nothing, and counts only
 /// while it is ahead of now.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Line {
+pub struct NextReturn {
     /// In microseconds of the store's clock.
     pub at: u64,
     /// How far apart its units are, in microseconds. It does not count under a rule with another spacing: after a
-    /// rate was raised a hundredfold, no message should wait behind a line of days.
+    /// rate was raised a hundredfold, no message should wait behind a return in days.
     pub spacing: u64,
 }
 
@@ -248,7 +248,8 @@ impl Rule {
         StoreTime::from_micros(of_kind!(self, |kind| kind.forgotten_at(since)))
     }
 
-    /// From when on a state means the same as no state. The line does not count: losing it costs a few more questions.
+    /// From when on a state means the same as no state. The next return does not count: losing it costs a few more
+    /// questions.
     #[must_use]
     pub fn dies_at(&self, state: &LimitState) -> StoreTime {
         let dies = of_kind!(self, Some(&state.taken), |kind, own, _| own

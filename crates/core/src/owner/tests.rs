@@ -2,11 +2,11 @@ use super::*;
 
 const NOW: StoreTime = StoreTime::from_micros(1_000_000_000_000);
 
-fn of(fleet: &str, names: &[(&str, bool)]) -> NameClaim {
+fn of(fleet: &str, names: &[(&str, bool)]) -> Registration {
     let names = names
         .iter()
         .map(|(name, shared)| ((*name).to_owned(), *shared));
-    NameClaim {
+    Registration {
         form: FORM,
         fleet: vec![fleet.to_owned()],
         names: names.collect(),
@@ -14,13 +14,13 @@ fn of(fleet: &str, names: &[(&str, bool)]) -> NameClaim {
 }
 
 #[test]
-fn a_name_of_another_fleet_is_refused_and_nothing_is_claimed() {
+fn a_name_of_another_fleet_is_refused_and_nothing_is_registered() {
     let mut all = BTreeMap::new();
     let one = of("a", &[("limits.account", false), ("routes.sms", false)]);
-    assert_eq!(claim(&mut all, "one", &one, NOW), []);
+    assert_eq!(register(&mut all, "one", &one, NOW), []);
     let two = of("b", &[("limits.account", false), ("limits.other", false)]);
     let later = NOW + Duration::from_secs(3);
-    let refused = claim(&mut all, "two", &two, later);
+    let refused = register(&mut all, "two", &two, later);
     let expected = ForeignName {
         name: "limits.account".to_owned(),
         fleet: "a".to_owned(),
@@ -32,20 +32,20 @@ fn a_name_of_another_fleet_is_refused_and_nothing_is_claimed() {
     assert_eq!(refused, [expected]);
     assert_eq!(all.keys().collect::<Vec<_>>(), ["one"]);
     // The first fleet is not disturbed.
-    assert_eq!(claim(&mut all, "one", &one, later), []);
+    assert_eq!(register(&mut all, "one", &one, later), []);
 }
 
 #[test]
 fn a_rollout_that_adds_a_queue_or_another_replica_is_no_foreigner() {
     let mut all = BTreeMap::new();
     let before = of("a", &[("limits.account", false), ("routes.sms", false)]);
-    assert_eq!(claim(&mut all, "one", &before, NOW), []);
+    assert_eq!(register(&mut all, "one", &before, NOW), []);
     let more = [
         ("limits.account", false),
         ("routes.sms", false),
         ("routes.mail", false),
     ];
-    assert_eq!(claim(&mut all, "two", &of("a", &more), NOW), []);
+    assert_eq!(register(&mut all, "two", &of("a", &more), NOW), []);
 }
 
 #[test]
@@ -53,9 +53,9 @@ fn a_limit_is_shared_only_if_both_files_say_so() {
     for (ours, theirs) in [(false, false), (false, true), (true, false), (true, true)] {
         let mut all = BTreeMap::new();
         let one = of("a", &[("limits.account", theirs)]);
-        assert_eq!(claim(&mut all, "one", &one, NOW), []);
+        assert_eq!(register(&mut all, "one", &one, NOW), []);
         let two = of("b", &[("limits.account", ours)]);
-        let refused = claim(&mut all, "two", &two, NOW);
+        let refused = register(&mut all, "two", &two, NOW);
         assert_eq!(refused.is_empty(), ours && theirs, "{ours} {theirs}");
         assert!(refused.iter().all(|one| one.shared == theirs));
     }
@@ -68,12 +68,12 @@ fn a_claim_is_over_after_an_hour() {
         of("a", &[("routes.sms", false)]),
         of("b", &[("routes.sms", false)]),
     );
-    assert_eq!(claim(&mut all, "one", &one, NOW), []);
-    assert_eq!(claim(&mut all, "two", &two, NOW + KEPT).len(), 1);
+    assert_eq!(register(&mut all, "one", &one, NOW), []);
+    assert_eq!(register(&mut all, "two", &two, NOW + KEPT).len(), 1);
     let later = NOW + KEPT + Duration::from_micros(1);
-    assert_eq!(claim(&mut all, "two", &two, later), []);
+    assert_eq!(register(&mut all, "two", &two, later), []);
     // Now it is the first one that is refused.
-    assert_eq!(claim(&mut all, "one", &one, later).len(), 1);
+    assert_eq!(register(&mut all, "one", &one, later).len(), 1);
 }
 
 #[test]
@@ -84,9 +84,9 @@ fn the_words_name_both_fleets_and_the_keys_to_write() {
         ("limits.other", true),
         ("routes.sms", false),
     ];
-    claim(&mut all, "host:7", &of("rabbit@a:/", &names), NOW);
+    register(&mut all, "host:7", &of("rabbit@a:/", &names), NOW);
     let own = of("rabbit@a:b", &names);
-    let refused = claim(&mut all, "host:8", &own, NOW + Duration::from_secs(3));
+    let refused = register(&mut all, "host:8", &own, NOW + Duration::from_secs(3));
     assert_eq!(
         in_words("rabbit@a:b", "sluiced", &refused),
         "limits.account and routes.sms belong to the fleet `rabbit@a:/` in this Redis under the prefix `sluiced` (its replica host:7 was there 3 s ago), and this is the fleet `rabbit@a:b`: \
@@ -104,12 +104,12 @@ fn the_words_name_both_fleets_and_the_keys_to_write() {
 
 #[test]
 fn one_name_in_common_makes_one_fleet() {
-    let of = |fleets: &[&str]| NameClaim {
+    let of = |fleets: &[&str]| Registration {
         fleet: fleets.iter().map(|&name| name.to_owned()).collect(),
         ..of("", &[("routes.sms", false)])
     };
     let mut all = BTreeMap::new();
-    claim(&mut all, "one", &of(&["rabbit@a:/", "mq:5672:/"]), NOW);
+    register(&mut all, "one", &of(&["rabbit@a:/", "mq:5672:/"]), NOW);
     for (fleet, refused) in [
         (&["rabbit@b:/", "mq:5672:/"][..], 0),
         (&["rabbit@a:/"], 0),
@@ -124,13 +124,13 @@ fn one_name_in_common_makes_one_fleet() {
 fn a_replica_of_another_form_is_refused_even_of_the_same_fleet() {
     let names = [("limits.account", true), ("routes.sms", false)];
     let mut all = BTreeMap::new();
-    claim(&mut all, "host:7", &of("a", &names), NOW);
+    register(&mut all, "host:7", &of("a", &names), NOW);
     for fleet in ["a", "b"] {
-        let next = NameClaim {
+        let next = Registration {
             form: FORM + 1,
             ..of(fleet, &names[..1])
         };
-        let refused = claim(&mut all, "host:8", &next, NOW + Duration::from_secs(3));
+        let refused = register(&mut all, "host:8", &next, NOW + Duration::from_secs(3));
         assert_eq!(refused.len(), 1, "{refused:?}");
         assert_eq!(
             (&*refused[0].name, refused[0].form),
@@ -138,11 +138,11 @@ fn a_replica_of_another_form_is_refused_even_of_the_same_fleet() {
         );
     }
     // Without a name in common they do not meet.
-    let apart = NameClaim {
+    let apart = Registration {
         form: FORM + 1,
         ..of("a", &[("limits.mail", false)])
     };
-    assert_eq!(claim(&mut all, "host:9", &apart, NOW), []);
+    assert_eq!(register(&mut all, "host:9", &apart, NOW), []);
     // The words are those of this version, which meets a later one.
     let refused = foreign(&all, &of("a", &[("limits.mail", false)]), NOW);
     assert_eq!(

@@ -133,13 +133,13 @@ impl<T: Queued> Scheduler<T> {
                 self.denied(asked.item, &denial, times);
             }
             Decision::Never { by, most } => {
-                self.return_turn(&asked.item);
+                self.take_back(&asked.item);
                 let item = asked.item;
                 self.next_actions
                     .push_back(Action::Never { item, by, most });
             }
             Decision::NotCalled { by, how } => {
-                self.return_turn(&asked.item);
+                self.take_back(&asked.item);
                 let item = asked.item;
                 self.next_actions
                     .push_back(Action::NotCalled { item, by, how });
@@ -253,7 +253,7 @@ impl<T: Queued> Scheduler<T> {
 
     /// The message may not be asked for before `at`.
     fn put_off(&mut self, item: T, at: Mono) {
-        self.return_turn(&item);
+        self.take_back(&item);
         self.delay(item, at);
     }
 

@@ -35,7 +35,7 @@ pub(super) enum Due<T> {
 pub struct AskedMessage<T> {
     /// The message, which comes back with the answer.
     pub item: T,
-    /// The message was denied before: the answer is the time when it fits, and it moves no line.
+    /// The message was denied before: the answer is the time when it fits, and it moves no return.
     pub was_denied: bool,
     /// The slots that it takes: it counts for as many of the wanted grants.
     pub slots: Cost,
@@ -108,8 +108,8 @@ impl<T: Queued> Scheduler<T> {
     /// Within a priority the tenant that is due first goes first. A message whose key is open does not wait
     /// for others of its tenant.
     fn goes_before(&self, ready: &T, queued: &T) -> bool {
-        let turn = |item| Reverse(self.ready.turn(item));
-        (ready.priority(), turn(ready)) > (queued.priority(), turn(queued))
+        let tag = |item| Reverse(self.ready.start_tag(item));
+        (ready.priority(), tag(ready)) > (queued.priority(), tag(queued))
     }
 
     /// How many of the slots that are near enough have no message that may be sent.
@@ -173,7 +173,7 @@ impl<T: Queued> Scheduler<T> {
                 break;
             };
             if item.is_over(now) {
-                self.return_turn(&item);
+                self.take_back(&item);
                 self.next_actions.push_back(dismiss(item));
             } else if !item.is_keyed() {
                 wanted = wanted.saturating_sub(item.cost().units());
@@ -181,8 +181,8 @@ impl<T: Queued> Scheduler<T> {
             } else if let Some(key) = self.waits_for(&item, now) {
                 self.join(key, item);
             } else if let Some(key) = self.key_queues.full(&item, now) {
-                self.return_turn(&item);
-                self.turn_away_full(item, key, now);
+                self.take_back(&item);
+                self.send_away_full(item, key, now);
             } else {
                 let others_wait = item.keys().any(|key| self.key_queues.has_waiting(key));
                 self.asked.add(&item);
@@ -205,7 +205,7 @@ impl<T: Queued> Scheduler<T> {
         if queued.is_some_and(|q| q.arrival() == arrival && q.priority() == priority) {
             let open = self.key_queues.open_keys();
             let item = self.key_queues.pop()?;
-            self.ready.advance_turn(&item, open);
+            self.ready.charge(&item, open);
             return Some(item);
         }
         self.ready.pop()

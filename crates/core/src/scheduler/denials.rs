@@ -81,7 +81,7 @@ impl<T: Queued> Scheduler<T> {
         let place = self.place(&item, key, denial, times.both());
         if !matches!(place, WaitPlace::Here | WaitPlace::Route(_)) {
             self.key_queues.answered_in_passing(key, answer, times.sent);
-            self.return_turn(&item);
+            self.take_back(&item);
             return self.leaves(item, place, denial, times.both());
         }
         if let WaitPlace::Route(until) = place {
@@ -96,7 +96,7 @@ impl<T: Queued> Scheduler<T> {
 
     /// A key of a message is known to be full: it is sent away without a question, unless memory has a place
     /// by now.
-    pub(super) fn turn_away_full(&mut self, item: T, key: KeyId, now: Mono) {
+    pub(super) fn send_away_full(&mut self, item: T, key: KeyId, now: Mono) {
         let by = item.keys().position(|own| own == key).unwrap_or(0);
         let clock = self.questions.as_ref().map(Questions::clock);
         let store_now = clock.and_then(|clock| clock.to_store(now));

@@ -182,7 +182,7 @@ impl<T: Queued> KeyQueues<T> {
         let queue = self.queues.get(&key)?;
         let before = u32::try_from(queue.waiting.len()).unwrap_or(u32::MAX);
         let here = queue.each?.saturating_mul(before.saturating_add(1));
-        Some(queue.line.max(now + here))
+        Some(queue.next_return.max(now + here))
     }
 
     /// A message of a full key is sent away until `until`: the next one that is sent away comes back after that.
@@ -190,7 +190,7 @@ impl<T: Queued> KeyQueues<T> {
         if let Some(queue) = self.queues.get_mut(&key)
             && let Some(each) = queue.each
         {
-            queue.line = until + each;
+            queue.next_return = until + each;
         }
     }
 

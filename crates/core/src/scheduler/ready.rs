@@ -1,15 +1,15 @@
-//! Messages that wait for their turn: by priority, then fairly by tenant, then by age.
+//! Messages that wait for a slot: by priority, then fairly by tenant, then by age.
 //!
 //! The order is decided when a slot falls due, not when the slot is leased, so that a one-time
 //! password that arrives a moment before the slot still takes it.
 //!
-//! Within a priority, tenants share by weight: each has a *turn* on a virtual clock, the earliest
-//! turn goes first, and every message moves its tenant's next turn on by its cost over the weight
+//! Within a priority, tenants share by weight: each has a *start tag* on a virtual clock, the lowest
+//! tag goes first, and every message moves the tag of its tenant on by its cost over the weight
 //! (start-time fair queueing). A tenant that was away starts at the clock's current time, so
 //! nothing is saved up, and a share that no tenant uses goes to the others at once.
 //!
 //! The clock moves on with each message by the tenant's step, over the number of tenants that hold messages
-//! and one that may come (as virtual time does in weighted fair queueing). If it stayed at the turn that was
+//! and one that may come (as virtual time does in weighted fair queueing). If it stayed at the tag that was
 //! served last, tenants with a single message each would all go before the second message of any other
 //! tenant, for as long as new ones come.
 //!
@@ -84,7 +84,7 @@ impl<T: Queued> Ready<T> {
     }
 
     /// How many messages of its own priority and tenant a message finds before it. Messages of higher priorities, and
-    /// the turns of other tenants, are not counted. Nor are messages that are over, unless there are so many that
+    /// those of other tenants, are not counted. Nor are messages that are over, unless there are so many that
     /// looking at each would take too long.
     #[must_use]
     pub(super) fn before(&self, item: &T, now: Mono) -> usize {
@@ -120,25 +120,25 @@ impl<T: Queued> Ready<T> {
         Some(item)
     }
 
-    /// The turn of a message's tenant, on the clock of its priority.
+    /// The start tag of a message's tenant, on the clock of its priority.
     #[must_use]
-    pub(super) fn turn(&self, item: &T) -> u64 {
+    pub(super) fn start_tag(&self, item: &T) -> u64 {
         let level = self.by_priority.get(&item.priority());
-        level.map_or(0, |level| level.turn(item))
+        level.map_or(0, |level| level.start_tag(item))
     }
 
     /// A message that waited for a key is taken: its tenant is charged for it. `open_keys`: so many keys have such
     /// messages.
-    pub(super) fn advance_turn(&mut self, item: &T, open_keys: usize) {
+    pub(super) fn charge(&mut self, item: &T, open_keys: usize) {
         let level = self.by_priority.entry(item.priority()).or_default();
-        level.advance_turn(item, open_keys);
+        level.charge(item, open_keys);
     }
 
     /// A message that was taken was not sent, and is gone or waits for a key: its tenant is not charged for
     /// it.
-    pub(super) fn return_turn(&mut self, item: &T, open_keys: usize) {
+    pub(super) fn take_back(&mut self, item: &T, open_keys: usize) {
         if let Some(level) = self.by_priority.get_mut(&item.priority()) {
-            level.return_turn(item, open_keys);
+            level.take_back(item, open_keys);
         }
     }
 
@@ -176,16 +176,16 @@ struct Level<T> {
     first: VecDeque<T>,
     /// The current time: a tenant that held no message starts here.
     clock: u64,
-    /// The next turn of each tenant that holds messages.
-    turns: BTreeSet<(u64, u64)>,
+    /// The start tag of each tenant that holds messages.
+    start_tags: BTreeSet<(u64, u64)>,
     tenants: HashMap<u64, Tenant<T>>,
 }
 
 #[derive(Clone, Debug)]
 struct Tenant<T> {
     queue: VecDeque<T>,
-    /// When its next message is due.
-    turn: u64,
+    /// When its next message is due, on the clock of its priority.
+    start_tag: u64,
 }
 
 impl<T> Default for Level<T> {
@@ -193,13 +193,13 @@ impl<T> Default for Level<T> {
         Self {
             first: VecDeque::new(),
             clock: 0,
-            turns: BTreeSet::new(),
+            start_tags: BTreeSet::new(),
             tenants: HashMap::new(),
         }
     }
 }
 
-/// How far a message moves its tenant's turn.
+/// How far a message moves the start tag of its tenant.
 fn stride<T: Queued>(item: &T) -> u64 {
     let weight = u64::from(item.share().weight.get());
     (item.cost().units() * UNIT / weight).max(1)
@@ -208,13 +208,13 @@ fn stride<T: Queued>(item: &T) -> u64 {
 impl<T: Queued> Level<T> {
     /// The level has no messages, and no tenant has had more than another: it can be dropped.
     fn is_forgotten(&self) -> bool {
-        let is_even = |tenant: &Tenant<T>| tenant.turn <= self.clock;
-        self.first.is_empty() && self.turns.is_empty() && self.tenants.values().all(is_even)
+        let is_even = |tenant: &Tenant<T>| tenant.start_tag <= self.clock;
+        self.first.is_empty() && self.start_tags.is_empty() && self.tenants.values().all(is_even)
     }
 
-    fn turn(&self, item: &T) -> u64 {
+    fn start_tag(&self, item: &T) -> u64 {
         let tenant = self.tenants.get(&item.share().tenant);
-        tenant.map_or(self.clock, |tenant| tenant.turn.max(self.earliest()))
+        tenant.map_or(self.clock, |tenant| tenant.start_tag.max(self.earliest()))
     }
 
     fn before(&self, item: &T, now: Mono) -> usize {
@@ -234,43 +234,44 @@ impl<T: Queued> Level<T> {
     fn tenant(&mut self, name: u64) -> &mut Tenant<T> {
         self.tenants.entry(name).or_insert_with(|| Tenant {
             queue: VecDeque::new(),
-            turn: 0,
+            start_tag: 0,
         })
     }
 
-    fn advance_turn(&mut self, item: &T, open_keys: usize) {
-        let (due, step) = (self.turn(item), stride(item));
-        let sharing = (self.turns.len() + open_keys) as u64 + 1;
+    fn charge(&mut self, item: &T, open_keys: usize) {
+        let (due, step) = (self.start_tag(item), stride(item));
+        let sharing = (self.start_tags.len() + open_keys) as u64 + 1;
         self.clock = self.clock.max(due).saturating_add(step / sharing);
-        self.set_turn(item.share().tenant, due.saturating_add(step));
+        self.set_start_tag(item.share().tenant, due.saturating_add(step));
     }
 
-    fn set_turn(&mut self, name: u64, turn: u64) {
+    fn set_start_tag(&mut self, name: u64, start_tag: u64) {
         let tenant = self.tenant(name);
-        let before = std::mem::replace(&mut tenant.turn, turn);
-        if self.turns.remove(&(before, name)) {
-            self.turns.insert((turn, name));
+        let before = std::mem::replace(&mut tenant.start_tag, start_tag);
+        if self.start_tags.remove(&(before, name)) {
+            self.start_tags.insert((start_tag, name));
         }
     }
 
     fn peek(&self) -> Option<&T> {
         self.first.front().or_else(|| {
-            let (_, tenant) = self.turns.first()?;
+            let (_, tenant) = self.start_tags.first()?;
             self.tenants.get(tenant)?.queue.front()
         })
     }
 
-    /// What the first `most` messages take, in order: their tenants take turns as they do at [`Self::pop`].
+    /// What the first `most` messages take, in order: their tenants come one after the other as they do at
+    /// [`Self::pop`].
     fn costs(&self, most: usize) -> Vec<u64> {
         let first = self.first.iter().map(|item| item.cost().units());
         let mut costs: Vec<u64> = first.take(most).collect();
-        let mut turns: BTreeSet<_> = self
-            .turns
+        let mut start_tags: BTreeSet<_> = self
+            .start_tags
             .iter()
-            .map(|(turn, name)| (*turn, *name, 0))
+            .map(|(start_tag, name)| (*start_tag, *name, 0))
             .collect();
         while costs.len() < most
-            && let Some((turn, name, place)) = turns.pop_first()
+            && let Some((start_tag, name, place)) = start_tags.pop_first()
         {
             let item = self
                 .tenants
@@ -278,7 +279,7 @@ impl<T: Queued> Level<T> {
                 .and_then(|tenant| tenant.queue.get(place));
             if let Some(item) = item {
                 costs.push(item.cost().units());
-                turns.insert((turn.saturating_add(stride(item)), name, place + 1));
+                start_tags.insert((start_tag.saturating_add(stride(item)), name, place + 1));
             }
         }
         costs
@@ -296,12 +297,12 @@ impl<T: Queued> Level<T> {
         let tenant = self.tenant(name);
         let is_new = tenant.queue.is_empty();
         if is_new {
-            tenant.turn = tenant.turn.max(clock);
+            tenant.start_tag = tenant.start_tag.max(clock);
         }
-        let turn = tenant.turn;
+        let start_tag = tenant.start_tag;
         tenant.queue.push_back(item);
         if is_new {
-            self.turns.insert((turn, name));
+            self.start_tags.insert((start_tag, name));
         }
     }
 
@@ -311,58 +312,58 @@ impl<T: Queued> Level<T> {
         }
         // The tenants that share the slots: the tenants that hold messages, including this one, and one that may
         // come.
-        let sharing = self.turns.len() as u64 + 1;
-        let (turn, name) = self.turns.pop_first()?;
+        let sharing = self.start_tags.len() as u64 + 1;
+        let (start_tag, name) = self.start_tags.pop_first()?;
         let tenant = self.tenants.get_mut(&name)?;
         let item = tenant.queue.pop_front()?;
         let step = stride(&item);
-        self.clock = self.clock.max(turn).saturating_add(step / sharing);
-        tenant.turn = turn.saturating_add(step);
+        self.clock = self.clock.max(start_tag).saturating_add(step / sharing);
+        tenant.start_tag = start_tag.saturating_add(step);
         if !tenant.queue.is_empty() {
-            self.turns.insert((tenant.turn, name));
-        } else if self.tenants.len() > self.turns.len() * 2 + REMEMBERED {
+            self.start_tags.insert((tenant.start_tag, name));
+        } else if self.tenants.len() > self.start_tags.len() * 2 + REMEMBERED {
             self.forget();
         }
         Some(item)
     }
 
-    /// Drops tenants without messages: at first the tenants whose turn has come anyway, then all if that is not enough.
+    /// Drops tenants without messages: at first the tenants that the clock has passed, then all if that is not enough.
     fn forget(&mut self) {
         let clock = self.clock;
         self.tenants
-            .retain(|_, tenant| !tenant.queue.is_empty() || tenant.turn > clock);
-        if self.tenants.len() > self.turns.len() * 2 + REMEMBERED {
+            .retain(|_, tenant| !tenant.queue.is_empty() || tenant.start_tag > clock);
+        if self.tenants.len() > self.start_tags.len() * 2 + REMEMBERED {
             self.tenants.retain(|_, tenant| !tenant.queue.is_empty());
         }
     }
 
-    fn return_turn(&mut self, item: &T, open_keys: usize) {
+    fn take_back(&mut self, item: &T, open_keys: usize) {
         let name = item.share().tenant;
-        let Some(known) = self.tenants.get(&name).map(|tenant| tenant.turn) else {
+        let Some(known) = self.tenants.get(&name).map(|tenant| tenant.start_tag) else {
             return;
         };
         let step = stride(item);
-        let turn = known.saturating_sub(step).max(self.earliest());
-        // The step of the clock is undone too, but the clock never falls behind the first turn that is due.
-        let sharing = (self.turns.len() + open_keys) as u64 + 1;
+        let start_tag = known.saturating_sub(step).max(self.earliest());
+        // The step of the clock is undone too, but the clock never falls behind the first tag.
+        let sharing = (self.start_tags.len() + open_keys) as u64 + 1;
         let back = self.clock.saturating_sub(step / sharing);
-        let first = self.turns.first().map_or(0, |(first, _)| *first);
+        let first = self.start_tags.first().map_or(0, |(first, _)| *first);
         self.clock = self.clock.min(back.max(first));
-        if turn < known {
-            self.set_turn(name, turn);
+        if start_tag < known {
+            self.set_start_tag(name, start_tag);
         }
     }
 
     fn extract(&mut self, unwanted: &mut impl FnMut(&T) -> bool, out: &mut Vec<T>) {
         split(&mut self.first, unwanted, out);
-        let turns = std::mem::take(&mut self.turns);
-        for (turn, name) in turns {
+        let start_tags = std::mem::take(&mut self.start_tags);
+        for (start_tag, name) in start_tags {
             let Some(tenant) = self.tenants.get_mut(&name) else {
                 continue;
             };
             split(&mut tenant.queue, unwanted, out);
             if !tenant.queue.is_empty() {
-                self.turns.insert((turn, name));
+                self.start_tags.insert((start_tag, name));
             }
         }
     }

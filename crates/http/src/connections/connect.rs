@@ -35,7 +35,7 @@ use super::egress::{ConnectError, Dns, Egress, Proxy};
 use super::lifetime::Lifetimes;
 use super::places::Places;
 use super::spares::{SpareState, Spares};
-use super::write_gate::GatedIo;
+use super::write_check::CheckedIo;
 use crate::hosts::{AllowedHosts, usual_port};
 use sluiced_ports::clock::Clock;
 use sluiced_ports::dial::connect_detail;
@@ -47,7 +47,7 @@ const TCP_KEEPALIVE: Duration = Duration::from_secs(30);
 /// How many connections are opened at the same time while warming.
 const WARM_AT_ONCE: usize = 32;
 
-type Connection = GatedIo<MaybeHttpsStream<TokioIo<TcpStream>>>;
+type Connection = CheckedIo<MaybeHttpsStream<TokioIo<TcpStream>>>;
 
 /// Plain connections and those with TLS, perhaps through a proxy, and to `allowed` addresses only.
 pub(crate) fn network(
@@ -213,7 +213,7 @@ impl WarmConnector {
                 let why = format!("not open within {bound:?}");
                 Err(io::Error::new(io::ErrorKind::TimedOut, why).into())
             });
-            opened.map(|io| GatedIo::new(io, lifetimes))
+            opened.map(|io| CheckedIo::new(io, lifetimes))
         })
     }
 }

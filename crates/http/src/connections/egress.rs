@@ -4,7 +4,7 @@
 //! when they leave.
 //!
 //! So the proxy is asked for a connection (CONNECT, RFC 9110, section 9.3.6) and carries bytes from then on: TLS, warm
-//! connections and gates work as without it. The environment (`HTTPS_PROXY`) is not read, because what stands in no
+//! connections and checks work as without it. The environment (`HTTPS_PROXY`) is not read, because what stands in no
 //! configuration would change where calls go. The proxy's password is read again for each connection.
 
 mod tunnel;

@@ -164,7 +164,7 @@ struct LastSecond {
 }
 
 impl LastSecond {
-    fn turn(&mut self, now: Mono) {
+    fn roll_over(&mut self, now: Mono) {
         let second = now.since(Mono::default()).as_secs();
         if second > self.second {
             self.before = if second == self.second + 1 {
@@ -178,12 +178,12 @@ impl LastSecond {
     }
 
     fn count(&mut self, now: Mono) {
-        self.turn(now);
+        self.roll_over(now);
         self.now += 1;
     }
 
     fn most(&mut self, now: Mono) -> usize {
-        self.turn(now);
+        self.roll_over(now);
         self.now.max(self.before)
     }
 }

@@ -179,10 +179,10 @@ impl Tokens {
         let is_refused = self.source.is_refused(status, headers, body);
         let worked = permitted.0.swap(!is_refused, Ordering::Relaxed);
         let follows = lock(&self.state).note_answer(is_refused, worked, number, Instant::now());
-        if follows.turns {
+        if follows.is_rescheduled {
             self.wake.notify_one();
         }
-        if follows.is_replaced && follows.turns {
+        if follows.is_replaced && follows.is_rescheduled {
             let Words { what, again, .. } = self.source.words();
             info!(server = %self.server(), "the downstream refused the {what}: {again}");
         }

@@ -4,11 +4,11 @@
 //! bodies of others, when the socket takes no more. A head that waits cannot be taken out (each is compressed against
 //! those before it, RFC 7541), and an error would end the calls that are under way.
 //!
-//! So what the connection writes passes a gate that follows its frames (RFC 9113, section 4.1). Where the head of a
-//! call begins, all before it must be in the kernel, and the socket must take more; then the gate looks at the clock.
-//! If the slot has passed, the gate shuts: nothing more is written, the answers to what was written are read, and the
-//! connection takes no call any more. What comes to a shut gate is dropped and counts as written: the client library
-//! reads nothing while a frame of its own, such as the answer to a PING, cannot be written.
+//! So [`HeadCheck`] follows the frames that the connection writes (RFC 9113, section 4.1). Where the head of a call
+//! begins, all before it must be in the kernel, and the socket must take more; then it looks at the clock. If the slot
+//! has passed, the connection is shut: nothing more is written, the answers to what was written are read, and it takes
+//! no call any more. What comes to be written after that is dropped and counts as written: the client library reads
+//! nothing while a frame of its own, such as the answer to a PING, cannot be written.
 //!
 //! A connection whose socket takes no more bytes takes no call either. [`super::opening`] lets the kernel keep little
 //! that it has not sent.
@@ -29,7 +29,7 @@ use sluiced_ports::lock;
 const HEADER: usize = 9;
 /// The length of what a client sends before its first frame, in octets (RFC 9113, section 3.4).
 const PREFACE: usize = 24;
-/// So many times a connection reads before others have their turn: a peer may send without end.
+/// So many times a connection reads before others are polled: a peer may send without end.
 const READS: u32 = 64;
 /// The type of the frame that begins a call.
 const HEADERS: u8 = 1;
@@ -48,7 +48,7 @@ struct HeadsState {
     is_shut: bool,
     /// When the peer sent something last.
     read: Instant,
-    /// How often it may read in this turn.
+    /// How often it may read in this poll.
     reads: u32,
 }
 
@@ -89,8 +89,8 @@ impl Heads {
         !written.is_blocked && !written.is_shut && written.waiting.is_empty()
     }
 
-    /// The connection has a turn.
-    pub(super) fn begin_turn(&self) {
+    /// The connection is polled.
+    pub(super) fn begin_poll(&self) {
         lock(&self.0).reads = READS;
     }
 
@@ -123,15 +123,15 @@ impl Heads {
     }
 }
 
-/// What is below the gate.
+/// What is below the check.
 pub(super) trait Socket {
     /// Whether the kernel takes more bytes now. Wakes the task when it does.
     fn poll_takes(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>>;
 }
 
-/// The bytes of a connection, behind the gate.
+/// The bytes of a connection; the last check of each call that it carries.
 #[derive(Debug)]
-pub(super) struct HeadGate<T> {
+pub(super) struct HeadCheck<T> {
     io: T,
     heads: Heads,
     frames: FrameCursor,
@@ -151,7 +151,7 @@ impl WritableBytes {
     }
 }
 
-impl<T> HeadGate<T> {
+impl<T> HeadCheck<T> {
     pub(super) const fn new(io: T, heads: Heads) -> Self {
         Self {
             io,
@@ -161,8 +161,8 @@ impl<T> HeadGate<T> {
     }
 }
 
-impl<T: AsyncWrite + Socket + Unpin> HeadGate<T> {
-    /// What of these bytes may be written now. `None`: the gate is shut.
+impl<T: AsyncWrite + Socket + Unpin> HeadCheck<T> {
+    /// What of these bytes may be written now. `None`: the connection is shut.
     fn poll_may_write(
         &mut self,
         cx: &mut Context<'_>,
@@ -204,7 +204,7 @@ impl<T: AsyncWrite + Socket + Unpin> HeadGate<T> {
     }
 }
 
-impl<T: AsyncRead + Unpin> AsyncRead for HeadGate<T> {
+impl<T: AsyncRead + Unpin> AsyncRead for HeadCheck<T> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -222,7 +222,7 @@ impl<T: AsyncRead + Unpin> AsyncRead for HeadGate<T> {
     }
 }
 
-impl<T: AsyncWrite + Socket + Unpin> AsyncWrite for HeadGate<T> {
+impl<T: AsyncWrite + Socket + Unpin> AsyncWrite for HeadCheck<T> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,

@@ -7,7 +7,7 @@
 //! write at once ([`Link::begin`]). A task of its own does all else: it reads, ends the connection with its idle time
 //! or its age, and asks a silent peer for a sign of life (PING, RFC 9113, section 6.7).
 //!
-//! A connection takes no new call once the peer says GOAWAY, its age is over, or its gate is shut (`heads`): the calls
+//! A connection takes no new call once the peer says GOAWAY, its age is over, or it is shut (`heads`): the calls
 //! on it come to their ends, and then it closes.
 
 use std::future::poll_fn;
@@ -25,7 +25,7 @@ use tokio::sync::Notify;
 use tokio::task::unconstrained;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
-use super::heads::{HeadGate, Heads};
+use super::heads::{HeadCheck, Heads};
 use super::opening::Io;
 use super::pool::Pool;
 use crate::connections::lifetime::{BestBefore, Lifetimes, OpenConnection};
@@ -61,7 +61,7 @@ pub(super) struct Link {
 
 /// What the client library has of it.
 pub(super) struct Wire {
-    pub(super) connection: Connection<HeadGate<Io>>,
+    pub(super) connection: Connection<HeadCheck<Io>>,
     /// `None`: it takes no call and closes.
     pub(super) send: Option<SendRequest<Bytes>>,
 }
@@ -179,7 +179,7 @@ impl Link {
         let waker = lock(&self.state).waker.clone();
         let mut cx = Context::from_waker(&waker);
         let mut wire = lock(&self.wire);
-        self.turn_now(&mut wire, &mut cx);
+        self.poll_wire_now(&mut wire, &mut cx);
         let Some(load) = self.load() else {
             return Err(NotBegun::Elsewhere);
         };
@@ -202,7 +202,7 @@ impl Link {
             unsent.send_data(body.clone(), true).ok();
         }
         let calling = Calling::new(self, pool);
-        self.turn_now(&mut wire, &mut cx);
+        self.poll_wire_now(&mut wire, &mut cx);
         Ok(CallStream {
             answer,
             number,
@@ -213,19 +213,19 @@ impl Link {
 
     /// Polls the connection within the task of a call. tokio lets a task that did much wait (its "coop" budget), and
     /// the socket would seem to take nothing. So this runs without that budget.
-    fn turn_now(&self, place: &mut Option<Wire>, cx: &mut Context<'_>) {
-        let mut turn = std::pin::pin!(unconstrained(poll_fn(|cx| {
-            self.turn(place, cx);
+    fn poll_wire_now(&self, place: &mut Option<Wire>, cx: &mut Context<'_>) {
+        let mut polled = std::pin::pin!(unconstrained(poll_fn(|cx| {
+            self.poll_wire(place, cx);
             Poll::Ready(())
         })));
         // It never waits.
-        let (Poll::Ready(()) | Poll::Pending) = turn.as_mut().poll(cx);
+        let (Poll::Ready(()) | Poll::Pending) = polled.as_mut().poll(cx);
     }
 
     /// Reads and writes what can be, and sees whether it takes calls.
-    fn turn(&self, place: &mut Option<Wire>, cx: &mut Context<'_>) {
+    fn poll_wire(&self, place: &mut Option<Wire>, cx: &mut Context<'_>) {
         let Some(wire) = place else { return };
-        self.heads.begin_turn();
+        self.heads.begin_poll();
         let is_over = Pin::new(&mut wire.connection).poll(cx).is_ready();
         // An error is the peer's GOAWAY, or the end of all numbers.
         let send = wire.send.as_mut();
@@ -271,7 +271,7 @@ impl Link {
         poll_fn(|cx| {
             lock(&self.state).waker.clone_from(cx.waker());
             let mut wire = lock(&self.wire);
-            self.turn(&mut wire, cx);
+            self.poll_wire(&mut wire, cx);
             match *wire {
                 None => Poll::Ready(()),
                 Some(_) => Poll::Pending,

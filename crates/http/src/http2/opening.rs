@@ -24,7 +24,7 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tower_service::Service as _;
 
-use super::heads::{HeadGate, Heads, Socket};
+use super::heads::{HeadCheck, Heads, Socket};
 use super::link::{Link, Wire};
 use crate::answer::MAX_ANSWER_HEAD;
 use crate::connections::egress::Egress;
@@ -77,11 +77,11 @@ impl Opener {
         let is_known = matches!(stream, MaybeHttpsStream::Https(_));
         let strange = |error: &h2::Error| strange(error, is_known);
         let io = Io(TokioIo::new(stream));
-        // Where the system does not know it, the gate sees less.
+        // Where the system does not know it, the check sees less.
         SockRef::from(io.tcp()).set_tcp_notsent_lowat(UNSENT).ok();
         let heads = Heads::new();
-        let gate = HeadGate::new(io, heads.clone());
-        let (send, mut connection) = builder().handshake(gate).await.map_err(|e| strange(&e))?;
+        let check = HeadCheck::new(io, heads.clone());
+        let (send, mut connection) = builder().handshake(check).await.map_err(|e| strange(&e))?;
         poll_fn(|cx| match Pin::new(&mut connection).poll(cx) {
             Poll::Ready(Ok(())) => Poll::Ready(Err(STRANGE.to_owned())),
             Poll::Ready(Err(error)) => Poll::Ready(Err(strange(&error))),

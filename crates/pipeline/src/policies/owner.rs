@@ -1,9 +1,10 @@
-//! Claims the names of the limits and routes of this replica for its fleet.
+//! Registers the names of the limits and routes of this replica for its fleet.
 //!
-//! `core::owner` says why, and the store decides. Until the names are claimed this replica declares no policy and
+//! `core::owner` says why, and the store decides. Until the names are registered this replica declares no policy and
 //! decodes no message, so that it changes nothing of another fleet. If another fleet has a name, the process ends
-//! (`cli::run`): going on would mix two fleets, and waiting would look like an outage. The claim is made again every
-//! twenty seconds and whenever the store comes back, because a store that lost its state has lost the claims, too.
+//! (`cli::run`): going on would mix two fleets, and waiting would look like an outage. The registration is made again
+//! every twenty seconds and whenever the store comes back, because a store that lost its state has lost the
+//! registrations, too.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,16 +14,16 @@ use tokio::sync::watch;
 use tokio_util::task::AbortOnDropHandle;
 use tracing::{debug, info};
 
-use sluiced_core::owner::{self, FORM, NameClaim};
+use sluiced_core::owner::{self, FORM, Registration};
 use sluiced_ports::connect::Link;
-use sluiced_ports::store::{ClaimAction, FleetNames, Store};
+use sluiced_ports::store::{FleetNames, RegistrationAction, Store};
 
-/// Two claims of a replica are this far apart.
+/// Two registrations of a replica are this far apart.
 const RENEWED: Duration = Duration::from_secs(20);
-/// The first wait after a claim that was not answered; it doubles up to [`RETRY_MAX`].
+/// The first wait after a registration that was not answered; it doubles up to [`RETRY_MAX`].
 const RETRY: Duration = Duration::from_millis(100);
 const RETRY_MAX: Duration = Duration::from_secs(10);
-/// A replica that stops takes its claim back within this.
+/// A replica that stops takes its registration back within this.
 const LEAVE_BOUND: Duration = Duration::from_secs(1);
 
 /// Whether the names of this replica are those of its fleet.
@@ -31,26 +32,26 @@ pub enum Ownership {
     /// The fleet has no name yet, or the store has not answered.
     Unknown,
     /// All names belong to this fleet.
-    Claimed,
+    Registered,
     /// Another fleet has one of them: a sentence for the operator.
     Refused(Arc<str>),
 }
 
 impl Ownership {
-    const fn is_claimed(&self) -> bool {
-        matches!(self, Self::Claimed)
+    const fn is_registered(&self) -> bool {
+        matches!(self, Self::Registered)
     }
 }
 
-/// `task`, begun once the names are claimed.
-pub(crate) fn once_claimed<T: Future<Output = ()>>(
+/// `task`, begun once the names are registered.
+pub(crate) fn once_registered<T: Future<Output = ()>>(
     ownership: &watch::Receiver<Ownership>,
     task: T,
 ) -> impl Future<Output = ()> + use<T> {
     let mut ownership = ownership.clone();
     async move {
-        if ownership.wait_for(Ownership::is_claimed).await.is_err() {
-            // The claim is not kept up any more: the process ends.
+        if ownership.wait_for(Ownership::is_registered).await.is_err() {
+            // The registration is not kept up any more: the process ends.
             std::future::pending().await
         }
         task.await;
@@ -71,9 +72,9 @@ pub struct Owner {
 }
 
 impl Owner {
-    /// Claims the names again and again, and shows the result. Ends if the fleet never gets a name.
+    /// Registers the names again and again, and shows the result. Ends if the fleet never gets a name.
     async fn keep(mut self, shown: watch::Sender<Ownership>, ready: watch::Sender<Link>) {
-        let Some(claim) = self.claim().await else {
+        let Some(registration) = self.registration().await else {
             return;
         };
         let mut link = self.store.link();
@@ -81,15 +82,15 @@ impl Owner {
         loop {
             let wait = match self
                 .store
-                .claim_names(ClaimAction::Claim, &self.replica, &claim)
+                .register_names(RegistrationAction::Register, &self.replica, &registration)
                 .await
             {
                 Ok(foreign) if foreign.is_empty() => {
                     retry = RETRY;
                     ready.send_replace(Link::Up);
-                    if !shown.send_replace(Ownership::Claimed).is_claimed() {
+                    if !shown.send_replace(Ownership::Registered).is_registered() {
                         info!(
-                            fleet = claim.shown(),
+                            fleet = registration.shown(),
                             "the limits and routes in Redis are those of this fleet"
                         );
                     }
@@ -97,15 +98,15 @@ impl Owner {
                 }
                 Ok(foreign) => {
                     let words: Arc<str> =
-                        owner::in_words(claim.shown(), &self.prefix, &foreign).into();
+                        owner::in_words(registration.shown(), &self.prefix, &foreign).into();
                     ready.send_replace(Link::Down(Arc::clone(&words)));
                     shown.send_replace(Ownership::Refused(words));
                     RENEWED
                 }
                 Err(error) => {
-                    debug!(%error, "the names of the fleet could not be claimed");
-                    // A claim that was made holds until it is refused.
-                    if !shown.borrow().is_claimed() {
+                    debug!(%error, "the names of the fleet could not be registered");
+                    // A registration that was made holds until it is refused.
+                    if !shown.borrow().is_registered() {
                         ready.send_replace(Link::Down(error.to_string().into()));
                     }
                     retry = (retry * 2).min(RETRY_MAX);
@@ -119,12 +120,12 @@ impl Owner {
         }
     }
 
-    /// What is claimed, once the fleet has a name.
-    async fn claim(&mut self) -> Option<NameClaim> {
+    /// What is registered, once the fleet has a name.
+    async fn registration(&mut self) -> Option<Registration> {
         let known = self.fleet.wait_for(Option::is_some).await;
         let fleet = known.ok()?.as_deref()?.to_vec();
         let names = self.names.iter().cloned().collect();
-        Some(NameClaim {
+        Some(Registration {
             form: FORM,
             fleet,
             names,
@@ -132,16 +133,16 @@ impl Owner {
     }
 }
 
-/// The claim of this replica, which is kept up until this is dropped.
+/// The registration of this replica, which is kept up until this is dropped.
 #[derive(Debug)]
 pub struct Owned {
     ownership: watch::Receiver<Ownership>,
     /// `None`: the store is of this process alone.
-    kept: Option<KeptClaim>,
+    kept: Option<KeptRegistration>,
 }
 
 #[derive(Debug)]
-struct KeptClaim {
+struct KeptRegistration {
     task: AbortOnDropHandle<()>,
     link: watch::Receiver<Link>,
     store: Arc<dyn Store>,
@@ -153,12 +154,12 @@ impl Owned {
     #[must_use]
     pub fn alone() -> Self {
         Self {
-            ownership: watch::channel(Ownership::Claimed).1,
+            ownership: watch::channel(Ownership::Registered).1,
             kept: None,
         }
     }
 
-    /// Starts to claim. Must be called inside a tokio runtime.
+    /// Starts to register. Must be called inside a tokio runtime.
     #[must_use]
     pub fn keep(owner: Owner) -> Self {
         let (shown, ownership) = watch::channel(Ownership::Unknown);
@@ -166,7 +167,7 @@ impl Owned {
         let (store, replica) = (Arc::clone(&owner.store), owner.replica.clone());
         Self {
             ownership,
-            kept: Some(KeptClaim {
+            kept: Some(KeptRegistration {
                 task: AbortOnDropHandle::new(tokio::spawn(owner.keep(shown, ready))),
                 link,
                 store,
@@ -175,13 +176,13 @@ impl Owned {
         }
     }
 
-    /// For tasks that wait until the names are claimed.
+    /// For tasks that wait until the names are registered.
     #[must_use]
     pub fn ownership(&self) -> watch::Receiver<Ownership> {
         self.ownership.clone()
     }
 
-    /// Whether the names are claimed, for the readiness of the process; `None`: nothing must be claimed.
+    /// Whether the names are registered, for the readiness of the process; `None`: nothing must be registered.
     #[must_use]
     pub fn link(&self) -> Option<watch::Receiver<Link>> {
         Some(self.kept.as_ref()?.link.clone())
@@ -199,9 +200,9 @@ impl Owned {
         }
     }
 
-    /// The replica stops: it takes its claim back, so that another fleet may have the names at once.
+    /// The replica stops: it takes its registration back, so that another fleet may have the names at once.
     pub async fn leave(self) {
-        let Some(KeptClaim {
+        let Some(KeptRegistration {
             task,
             store,
             replica,
@@ -211,17 +212,17 @@ impl Owned {
             return;
         };
         drop(task);
-        if !self.ownership.borrow().is_claimed() {
+        if !self.ownership.borrow().is_registered() {
             return;
         }
-        let nothing = NameClaim {
+        let nothing = Registration {
             form: FORM,
             fleet: Vec::new(),
             names: BTreeMap::new(),
         };
-        let leaving = store.claim_names(ClaimAction::Leave, &replica, &nothing);
+        let leaving = store.register_names(RegistrationAction::Leave, &replica, &nothing);
         if !matches!(tokio::time::timeout(LEAVE_BOUND, leaving).await, Ok(Ok(_))) {
-            debug!("the claim of this replica ends later, by itself");
+            debug!("the registration of this replica ends later, by itself");
         }
     }
 }

@@ -147,10 +147,10 @@ impl<'a, W: FleetWatch> Fleet<'a, W> {
     /// Decides what the replica sends now.
     pub(super) fn review_gate(&self, replica: &mut SimulatedReplica<'a>, mono: Mono) {
         let store_now = Some(self.store.clock(self.t));
-        let Some(turn) = replica.gate.review(store_now, 0, mono) else {
+        let Some(change) = replica.gate.review(store_now, 0, mono) else {
             return;
         };
-        let mut freed = turn.hold(&mut replica.scheduler, |_| true);
+        let mut freed = change.hold(&mut replica.scheduler, |_| true);
         freed.sort_by_key(|parcel| parcel.arrival);
         for parcel in freed {
             self.hold(replica, parcel, mono);
@@ -183,16 +183,19 @@ impl<'a, W: FleetWatch> Fleet<'a, W> {
             },
         };
         let availability = replica.scheduler.availability(route.needs(), mono);
-        let turn = replica.gate.decide_tap(availability, &rule, mono);
-        if let Some(wait) = turn.denied {
+        let decision = replica.gate.decide_tap(availability, &rule, mono);
+        if let Some(wait) = decision.denied {
             self.deny_all(replica, wait);
         }
         let has_room = replica.unsettled.len() < usize::from(route.prefetch);
-        let takes = turn.is == Tap::Open && has_room;
+        let takes = decision.is == Tap::Open && has_room;
         self.broker.has_room(replica.id, takes);
         // While it is open, every other event reviews it, too.
-        (turn.is == Tap::Closed)
-            .then(|| turn.look.map_or(mono + ROUND, |look| look.max(mono + LOOK)))
+        (decision.is == Tap::Closed).then(|| {
+            decision
+                .look
+                .map_or(mono + ROUND, |look| look.max(mono + LOOK))
+        })
     }
 
     /// No slot comes for long, and the route does not hold its messages.

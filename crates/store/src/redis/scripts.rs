@@ -38,7 +38,7 @@ pub(super) struct Scripts {
     freeze: Script,
     /// How a downstream stands.
     pub(super) breaker: Script,
-    /// A replica claims the names of its fleet.
+    /// A replica registers the names of its fleet.
     pub(super) own: Script,
     /// A replica reports how it is.
     pub(super) status: Script,

@@ -23,7 +23,7 @@ use super::marks::KeptKeys;
 use super::scripts::{Arg, ScriptCall, Scripts};
 use super::{notices, unreachable};
 use sluiced_core::breaker::{BreakerReport, BreakerRule, BreakerStatus};
-use sluiced_core::owner::{self, ForeignName, NameClaim};
+use sluiced_core::owner::{self, ForeignName, Registration};
 use sluiced_core::schedule::{Ask, Freeze, Grant, LeaseAnswer, Turn};
 use sluiced_core::time::{StoreTime, micros};
 use sluiced_core::version::PolicyVersion;
@@ -31,7 +31,7 @@ use sluiced_ports::clock::Thread;
 use sluiced_ports::connect::Link;
 use sluiced_ports::marks::Marks;
 use sluiced_ports::store::{
-    BAR, BEAT, ClaimAction, FleetReports, Notice, PLACES, PacedRow, SHOWN, StatusReport,
+    BAR, BEAT, FleetReports, Notice, PLACES, PacedRow, RegistrationAction, SHOWN, StatusReport,
     StatusStore, Store, StoreError, StoreFuture,
 };
 
@@ -189,42 +189,43 @@ impl Store for RedisStore {
         .boxed()
     }
 
-    fn claim_names<'a>(
+    fn register_names<'a>(
         &'a self,
-        act: ClaimAction,
+        act: RegistrationAction,
         replica: &'a str,
-        claim: &'a NameClaim,
+        registration: &'a Registration,
     ) -> StoreFuture<'a, Vec<ForeignName>> {
         async move {
             let sign = |shared: bool| if shared { '+' } else { '-' };
-            let signed_names: Vec<_> = claim
+            let signed_names: Vec<_> = registration
                 .names
                 .iter()
                 .map(|(name, shared)| format!("{}{name}", sign(*shared)))
                 .collect();
-            let fleet = claim.fleet.join("\t");
+            let fleet = registration.fleet.join("\t");
             let mut args = vec![
                 Arg::Text(act.name()),
                 Arg::Text(replica),
                 Arg::Text(&fleet),
                 Arg::Number(micros(owner::KEPT)),
-                Arg::Number(claim.form.into()),
+                Arg::Number(registration.form.into()),
             ];
             args.extend(signed_names.iter().map(|name| Arg::Text(name)));
             let key = format!("{}:{{fleet}}:owners", self.scripts.prefix());
             let call = ScriptCall::new(&self.scripts.own, key, Vec::new(), args);
             let reply: Vec<(String, String, String, u64, u8, u32)> = self.call(call).await?;
-            let claims = reply
-                .into_iter()
-                .map(|(name, fleet, replica, ago, shared, form)| ForeignName {
-                    name,
-                    fleet,
-                    replica,
-                    ago: Duration::from_micros(ago),
-                    shared: shared > 0,
-                    form,
-                });
-            let mut foreign: Vec<_> = claims.collect();
+            let registrations =
+                reply
+                    .into_iter()
+                    .map(|(name, fleet, replica, ago, shared, form)| ForeignName {
+                        name,
+                        fleet,
+                        replica,
+                        ago: Duration::from_micros(ago),
+                        shared: shared > 0,
+                        form,
+                    });
+            let mut foreign: Vec<_> = registrations.collect();
             foreign.sort();
             Ok(foreign)
         }

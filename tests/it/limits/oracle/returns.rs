@@ -272,11 +272,11 @@ fn happened(
     let is_changed = changed.is_some();
     if let Some(taken) = changed {
         let known = cell.state.take();
-        let known = known.map(|state| (state.line, state.left, state.owed));
-        let (line, left, owed) = known.unwrap_or_default();
+        let known = known.map(|state| (state.next_return, state.left, state.owed));
+        let (next_return, left, owed) = known.unwrap_or_default();
         cell.state = Some(LimitState {
             taken,
-            line,
+            next_return,
             left,
             owed,
         });

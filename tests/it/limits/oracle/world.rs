@@ -25,8 +25,8 @@ pub(super) const DAY: Duration = Duration::from_secs(86_400);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Sight {
     Granted,
-    /// Sent away with a line.
-    Line,
+    /// Sent away until the next return of its key.
+    NextReturn,
     /// Found a limit full.
     Full,
     Closed,

@@ -98,12 +98,16 @@ fn the_limit_that_is_free_last_says_when_to_come_back() {
         })
         .collect();
     assert_eq!(told, [(1, 2 * hour), (1, 4 * hour)]);
-    let line = |cell: usize| batch.cells[cell].state.as_ref().unwrap().line.at;
-    assert_eq!((line(0), line(1)), (0, START + 6 * hour), "one line moves");
+    let next_return = |cell: usize| batch.cells[cell].state.as_ref().unwrap().next_return.at;
+    assert_eq!(
+        (next_return(0), next_return(1)),
+        (0, START + 6 * hour),
+        "one of them moves"
+    );
 }
 
 #[test]
-fn what_fits_passes_line_or_no_line() {
+fn what_fits_passes_whatever_waits() {
     let rules = [log("2/1h", Duration::ZERO)];
     let mut batch = Batch::new(&rules);
     let (one, two): (Charges<'_>, Charges<'_>) = (&[(0, 1)], &[(0, 2)]);

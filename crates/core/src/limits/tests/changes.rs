@@ -124,9 +124,9 @@ fn a_lowered_limit_grants_nothing_and_a_raised_one_the_difference() {
     }
 }
 
-/// A line that the old rule made does not delay messages that come under the new one.
+/// A next return that the old rule made does not delay messages that come under the new one.
 #[test]
-fn a_line_ends_with_the_rule_that_made_it() {
+fn a_next_return_ends_with_the_rule_that_made_it() {
     let mut crowd = Crowd::new(log("1/1d", Duration::ZERO), 1);
     for _ in 0..100 {
         crowd.takes(1);

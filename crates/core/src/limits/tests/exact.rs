@@ -203,12 +203,12 @@ fn an_empty_bucket_fills_from_the_first_question_on() {
 }
 
 #[test]
-fn a_denial_moves_the_line_and_nothing_else() {
+fn a_denial_moves_the_next_return_and_nothing_else() {
     for rule in kinds(3, "7s") {
         let mut crowd = Crowd::new(rule, 1);
         while crowd.takes(1) {}
-        let (taken, line) = match &crowd.state {
-            Some(state) => (state.taken.clone(), state.line),
+        let (taken, next_return) = match &crowd.state {
+            Some(state) => (state.taken.clone(), state.next_return),
             None => panic!("three were taken"),
         };
         let spacing = crowd.rule.spacing(1, at(crowd.now));
@@ -217,8 +217,8 @@ fn a_denial_moves_the_line_and_nothing_else() {
             assert!(matches!(crowd.ask(1, true), Decision::Denied { .. }));
             let state = crowd.state.clone().unwrap();
             assert_eq!(
-                (state.taken, state.line.at),
-                (taken.clone(), line.at + i * spacing)
+                (state.taken, state.next_return.at),
+                (taken.clone(), next_return.at + i * spacing)
             );
             assert!(!crowd.takes(1));
             let state = crowd.state.clone().unwrap();
@@ -239,12 +239,12 @@ fn those_sent_away_are_told_moments_that_the_limit_has_room_at() {
         [told(false), told(false), told(false)],
         [100_000, 200_000, 300_000]
     );
-    // For a message that was sent away before, the answer is the time when it fits, and no line moves.
+    // For a message that was sent away before, the answer is the time when it fits, and no return moves.
     assert_eq!([told(true), told(false)], [100_000, 400_000]);
 }
 
 #[test]
-fn a_line_has_an_end_and_can_always_be_read() {
+fn a_next_return_has_an_end_and_can_always_be_read() {
     let rule = log("1/366d", Duration::ZERO);
     let mut crowd = Crowd::new(rule, 1);
     assert!(crowd.takes(1));

@@ -193,7 +193,7 @@ fn all_states_are_written_and_read() {
     ] {
         let state = LimitState {
             taken: TakenUnits::Once(claim),
-            line: Default::default(),
+            next_return: Default::default(),
             left: Default::default(),
             owed: Default::default(),
         };

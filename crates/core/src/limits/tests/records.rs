@@ -47,7 +47,7 @@ fn states_are_short_and_readable() {
 }
 
 #[test]
-fn a_line_is_written_while_it_lies_ahead() {
+fn a_next_return_is_written_while_it_lies_ahead() {
     let mut crowd = Crowd::new(log("1/1s", Duration::ZERO), 1);
     crowd.takes(1);
     crowd.takes(1);

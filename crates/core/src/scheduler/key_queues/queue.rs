@@ -48,8 +48,8 @@ pub(super) struct Queue<T> {
     pub(super) freed: Option<Mono>,
     /// How far apart its units come free for this replica, smoothed. `None`: not known yet.
     pub(super) each: Option<Duration>,
-    /// When the next message that is sent away should come back, like the line of a limit that knows times.
-    pub(super) line: Mono,
+    /// When the next message that is sent away should come back, as of a limit that knows times.
+    pub(super) next_return: Mono,
     /// How many are asked for.
     pub(super) asked: u64,
     pub(super) waiting: BTreeMap<Order, T>,
@@ -62,7 +62,7 @@ impl<T> Default for Queue<T> {
             refused: false,
             freed: None,
             each: None,
-            line: Mono::default(),
+            next_return: Mono::default(),
             asked: 0,
             waiting: BTreeMap::new(),
         }

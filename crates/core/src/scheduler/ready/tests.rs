@@ -157,7 +157,7 @@ fn a_tenant_gets_its_share_beside_tenants_with_a_message_each() {
 }
 
 #[test]
-fn what_was_denied_does_not_cost_its_tenant_its_turn() {
+fn what_was_denied_costs_its_tenant_nothing() {
     let mut ready = Ready::default();
     for n in 0..100 {
         ready.push(of(0, n, 1, 1));
@@ -165,7 +165,7 @@ fn what_was_denied_does_not_cost_its_tenant_its_turn() {
     }
     for _ in 0..40 {
         if let Some(taken) = ready.pop().filter(|taken| taken.tenant == 1) {
-            ready.return_turn(&taken, 0);
+            ready.take_back(&taken, 0);
         }
     }
     let next: Vec<_> = (0..10).filter_map(|_| ready.pop()).collect();
@@ -183,7 +183,7 @@ fn what_was_denied_does_not_hold_up_a_tenant_that_comes() {
     }
     for _ in 0..400 {
         if let Some(taken) = ready.pop().filter(|taken| taken.tenant == 1) {
-            ready.return_turn(&taken, 0);
+            ready.take_back(&taken, 0);
         }
     }
     ready.push(of(0, 0, 3, 1));
@@ -285,11 +285,11 @@ fn messages_that_waited_for_keys_leave_the_others_their_share() {
     for tenant in 2..402 {
         let queued = of(0, 0, tenant, 1);
         let first = ready.peek().expect("it has a hundred");
-        if ready.turn(first) < ready.turn(&queued) {
+        if ready.start_tag(first) < ready.start_tag(&queued) {
             ready.pop();
             taken += 1;
         } else {
-            ready.advance_turn(&queued, 7);
+            ready.charge(&queued, 7);
         }
     }
     // At least its share beside seven that could go and one that may come, and about twice as much at most.

@@ -88,7 +88,7 @@ pub(super) struct AnswerEffect {
     /// The call was refused, and another one has another token.
     pub(super) is_replaced: bool,
     /// The next token may be due at another time.
-    pub(super) turns: bool,
+    pub(super) is_rescheduled: bool,
 }
 
 impl Token {
@@ -190,7 +190,7 @@ impl TokenState {
         if !is_refused {
             token.works = true;
             return AnswerEffect {
-                turns: self.works(),
+                is_rescheduled: self.works(),
                 ..nothing
             };
         }
@@ -211,7 +211,7 @@ impl TokenState {
         }
         AnswerEffect {
             is_replaced,
-            turns: true,
+            is_rescheduled: true,
         }
     }
 
@@ -288,7 +288,7 @@ mod tests {
         assert!(state.current(since).is_some());
         let now = since + seconds(5);
         let ended = state.note_answer(REFUSES, true, 1, now);
-        assert!(ended.is_replaced && ended.turns);
+        assert!(ended.is_replaced && ended.is_rescheduled);
         assert!(state.current(now).is_none(), "calls wait for the next one");
         assert_eq!(state.due_at(now), now);
         // A call that had it, too.
@@ -333,7 +333,7 @@ mod tests {
         assert_eq!(waits[11], seconds(300));
         // One works at last: it is renewed in its own time.
         assert!(!state.note_answer(REFUSES, true, 13, now).is_replaced);
-        assert!(state.note_answer(OK, true, 13, now).turns);
+        assert!(state.note_answer(OK, true, 13, now).is_rescheduled);
         assert_eq!(state.due_at(now), now + seconds(2_000));
     }
 

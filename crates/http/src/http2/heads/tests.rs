@@ -43,11 +43,11 @@ impl Socket for Wire {
     }
 }
 
-fn gate(room: usize) -> (HeadGate<Wire>, Heads) {
+fn check(room: usize) -> (HeadCheck<Wire>, Heads) {
     let heads = Heads::new();
     let written = Vec::new();
-    let gate = HeadGate::new(Wire { room, written }, heads.clone());
-    (gate, heads)
+    let check = HeadCheck::new(Wire { room, written }, heads.clone());
+    (check, heads)
 }
 
 fn frame(kind: u8, stream: u32, payload: usize) -> Vec<u8> {
@@ -60,11 +60,11 @@ fn frame(kind: u8, stream: u32, payload: usize) -> Vec<u8> {
 }
 
 /// Writes as the client library does: until all is written, or nothing more is taken.
-fn write(gate: &mut HeadGate<Wire>, bytes: &[u8]) -> usize {
+fn write(check: &mut HeadCheck<Wire>, bytes: &[u8]) -> usize {
     let mut cx = Context::from_waker(noop_waker_ref());
     let mut at = 0;
     while at < bytes.len() {
-        match Pin::new(&mut *gate).poll_write(&mut cx, &bytes[at..]) {
+        match Pin::new(&mut *check).poll_write(&mut cx, &bytes[at..]) {
             Poll::Ready(written) => at += written.unwrap(),
             Poll::Pending => break,
         }
@@ -72,9 +72,9 @@ fn write(gate: &mut HeadGate<Wire>, bytes: &[u8]) -> usize {
     at
 }
 
-fn flush(gate: &mut HeadGate<Wire>) {
+fn flush(check: &mut HeadCheck<Wire>) {
     let mut cx = Context::from_waker(noop_waker_ref());
-    assert!(Pin::new(gate).poll_flush(&mut cx).is_ready());
+    assert!(Pin::new(check).poll_flush(&mut cx).is_ready());
 }
 
 fn any_time() -> LeaveBy {
@@ -91,7 +91,7 @@ const WIDE: usize = 1 << 20;
 
 #[test]
 fn what_is_no_head_passes_and_a_late_head_does_not() {
-    let (mut gate, heads) = gate(WIDE);
+    let (mut check, heads) = check(WIDE);
     heads.expect(1, any_time());
     heads.expect(3, passed());
     let preface = vec![0; PREFACE];
@@ -100,61 +100,61 @@ fn what_is_no_head_passes_and_a_late_head_does_not() {
     let bytes = [preface, settings, first, body, late, frame(6, 0, 8)].concat();
     let before = bytes.len() - (HEADER + 40) - (HEADER + 8);
     // What is not written is taken all the same, so that answers are read.
-    assert_eq!(write(&mut gate, &bytes), bytes.len());
-    assert_eq!(gate.io.written, bytes[..before]);
+    assert_eq!(write(&mut check, &bytes), bytes.len());
+    assert_eq!(check.io.written, bytes[..before]);
     assert!(heads.has_begun(1) && !heads.has_begun(3));
     assert!(heads.are_shut() && !heads.are_free());
-    assert_eq!(write(&mut gate, &frame(6, 0, 8)), HEADER + 8);
-    assert_eq!(gate.io.written, bytes[..before]);
+    assert_eq!(write(&mut check, &frame(6, 0, 8)), HEADER + 8);
+    assert_eq!(check.io.written, bytes[..before]);
 }
 
 #[test]
 fn what_was_given_up_is_not_written() {
-    let (mut gate, heads) = gate(WIDE);
+    let (mut check, heads) = check(WIDE);
     heads.expect(1, any_time());
     assert!(heads.withdraw(1));
     let bytes = [vec![0; PREFACE], frame(HEADERS, 1, 40)].concat();
-    write(&mut gate, &bytes);
-    assert_eq!(gate.io.written, bytes[..PREFACE]);
+    write(&mut check, &bytes);
+    assert_eq!(check.io.written, bytes[..PREFACE]);
     assert!(!heads.has_begun(1) && heads.are_shut());
 }
 
 #[test]
 fn what_has_begun_cannot_be_given_up_and_goes_on_however_it_is_cut() {
     for room in 1..40 {
-        let (mut gate, heads) = gate(PREFACE + room);
+        let (mut check, heads) = check(PREFACE + room);
         heads.expect(1, any_time());
         let bytes = [vec![0; PREFACE], frame(HEADERS, 1, 40), frame(9, 1, 7)].concat();
-        let written = write(&mut gate, &bytes);
+        let written = write(&mut check, &bytes);
         assert_eq!(written, PREFACE + room);
         assert!(heads.has_begun(1) && !heads.withdraw(1));
         assert!(!heads.are_free(), "the socket takes no more");
-        gate.io.room = WIDE;
-        assert_eq!(write(&mut gate, &bytes[written..]), bytes.len() - written);
-        flush(&mut gate);
+        check.io.room = WIDE;
+        assert_eq!(write(&mut check, &bytes[written..]), bytes.len() - written);
+        flush(&mut check);
         assert!(heads.are_free());
-        assert_eq!(gate.io.written, bytes);
+        assert_eq!(check.io.written, bytes);
     }
 }
 
 /// The clock is read when the socket takes the head, not when it was handed over.
 #[test]
 fn a_head_behind_a_full_socket_has_not_begun() {
-    let (mut gate, heads) = gate(PREFACE);
+    let (mut check, heads) = check(PREFACE);
     heads.expect(1, any_time());
     let bytes = [vec![0; PREFACE], frame(HEADERS, 1, 40)].concat();
-    assert_eq!(write(&mut gate, &bytes), PREFACE);
+    assert_eq!(write(&mut check, &bytes), PREFACE);
     assert!(!heads.has_begun(1) && !heads.are_shut());
     heads.expect(1, passed());
-    gate.io.room = WIDE;
-    write(&mut gate, &bytes[PREFACE..]);
-    assert_eq!(gate.io.written, bytes[..PREFACE]);
+    check.io.room = WIDE;
+    write(&mut check, &bytes[PREFACE..]);
+    assert_eq!(check.io.written, bytes[..PREFACE]);
     assert!(heads.are_shut());
 }
 
 #[test]
 fn each_of_many_heads_is_looked_at() {
-    let (mut gate, heads) = gate(WIDE);
+    let (mut check, heads) = check(WIDE);
     let all = (0..20).map(|call| 2 * call + 1);
     let late = 2 * 13 + 1;
     for stream in all.clone() {
@@ -162,8 +162,8 @@ fn each_of_many_heads_is_looked_at() {
     }
     let frames = all.clone().map(|stream| frame(HEADERS, stream, 30));
     let bytes = [vec![0; PREFACE], frames.flatten().collect()].concat();
-    write(&mut gate, &bytes);
-    assert_eq!(gate.io.written.len(), PREFACE + 13 * (HEADER + 30));
+    write(&mut check, &bytes);
+    assert_eq!(check.io.written.len(), PREFACE + 13 * (HEADER + 30));
     let begun = all.filter(|stream| heads.has_begun(*stream)).count();
     assert_eq!(begun, 13);
 }

@@ -4,8 +4,8 @@
 //! a new connection with its handshakes, or a machine that stands still. A call that leaves too late
 //! could overfill a window.
 //!
-//! So the gate is where the bytes of a request are written, with and without a body: each connection
-//! has a [`WriteGate`], and a call that got the connection hands it its own [`LeaveBy`]. The first write
+//! So the last check is where the bytes of a request are written, with and without a body: each connection
+//! has a [`WriteCheck`], and a call that got the connection hands it its own [`LeaveBy`]. The first write
 //! after that looks at the clock. A write that comes too late fails, the connection closes without a
 //! byte of it, and the message waits for another slot.
 //!
@@ -13,7 +13,7 @@
 //! before it is closed.
 //!
 //! Calls run on a runtime of one thread: a connection's task runs only after the call that chose
-//! the connection has handed that over ([`CallGate`]). A connection without one writes
+//! the connection has handed that over ([`CallCheck`]). A connection without one writes
 //! nothing.
 
 use std::io::{self, IoSlice};
@@ -42,12 +42,12 @@ enum MayWrite {
     Open,
 }
 
-/// The gate of one connection, shared with the call that uses it.
+/// The last check of one connection, shared with the call that uses it.
 #[derive(Clone, Debug)]
-pub(super) struct WriteGate(Arc<Mutex<Gate>>);
+pub(super) struct WriteCheck(Arc<Mutex<WriteState>>);
 
 #[derive(Debug)]
-struct Gate {
+struct WriteState {
     opened: Instant,
     may: MayWrite,
     best_before: BestBefore,
@@ -66,9 +66,9 @@ struct Idle {
     until: Instant,
 }
 
-impl WriteGate {
+impl WriteCheck {
     fn new(best_before: BestBefore) -> Self {
-        Self(Arc::new(Mutex::new(Gate {
+        Self(Arc::new(Mutex::new(WriteState {
             opened: Instant::now(),
             may: MayWrite::Shut,
             best_before,
@@ -80,23 +80,23 @@ impl WriteGate {
 
     /// A call has the connection. Returns its number.
     fn arm(&self, leave_by: LeaveBy) -> u64 {
-        let mut gate = lock(&self.0);
-        gate.may = MayWrite::Armed(leave_by);
-        gate.idle = None;
-        gate.calls += 1;
-        gate.calls
+        let mut state = lock(&self.0);
+        state.may = MayWrite::Armed(leave_by);
+        state.idle = None;
+        state.calls += 1;
+        state.calls
     }
 
     /// That call is over: the connection is idle for so long at most. Another call may have it already.
     fn begin_idle(&self, call: u64, longest: Duration) {
-        let mut gate = lock(&self.0);
-        if gate.calls == call {
-            gate.may = MayWrite::Shut;
-            gate.idle = Some(Idle {
+        let mut state = lock(&self.0);
+        if state.calls == call {
+            state.may = MayWrite::Shut;
+            state.idle = Some(Idle {
                 since: Instant::now(),
-                until: gate.best_before.idle_until(longest),
+                until: state.best_before.idle_until(longest),
             });
-            if let Some(reader) = gate.reader.take() {
+            if let Some(reader) = state.reader.take() {
                 reader.wake();
             }
         }
@@ -112,11 +112,11 @@ impl WriteGate {
 
     /// Checks the time right before a write.
     fn pass(&self) -> io::Result<()> {
-        let mut gate = lock(&self.0);
-        match gate.may {
+        let mut state = lock(&self.0);
+        match state.may {
             MayWrite::Open => Ok(()),
             MayWrite::Armed(leave_by) if !leave_by.has_passed() => {
-                gate.may = MayWrite::Open;
+                state.may = MayWrite::Open;
                 Ok(())
             }
             MayWrite::Armed(_) | MayWrite::Shut => Err(io::Error::other(NotSent::TooLate)),
@@ -124,23 +124,23 @@ impl WriteGate {
     }
 }
 
-/// A connection behind its gate.
+/// A connection that looks at the clock before it writes.
 #[derive(Debug)]
-pub(crate) struct GatedIo<T> {
+pub(crate) struct CheckedIo<T> {
     io: T,
-    gate: WriteGate,
+    check: WriteCheck,
     lifetimes: Arc<Lifetimes>,
     _open: OpenConnection,
     /// The end of its idle time.
     ends: Option<Pin<Box<Sleep>>>,
 }
 
-impl<T> GatedIo<T> {
+impl<T> CheckedIo<T> {
     pub(super) fn new(io: T, lifetimes: Arc<Lifetimes>) -> Self {
         let best_before = BestBefore::after(lifetimes.age(rand::random()));
         Self {
             io,
-            gate: WriteGate::new(best_before),
+            check: WriteCheck::new(best_before),
             _open: lifetimes.count_open(),
             lifetimes,
             ends: None,
@@ -149,16 +149,16 @@ impl<T> GatedIo<T> {
 
     /// Whether its idle time is over. Wakes the reader when one begins, and when it ends.
     fn poll_idle_over(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let mut gate = lock(&self.gate.0);
-        let reader = gate.reader.as_ref();
+        let mut state = lock(&self.check.0);
+        let reader = state.reader.as_ref();
         if reader.is_none_or(|reader| !reader.will_wake(cx.waker())) {
-            gate.reader = Some(cx.waker().clone());
+            state.reader = Some(cx.waker().clone());
         }
-        let Some(Idle { until, .. }) = gate.idle else {
+        let Some(Idle { until, .. }) = state.idle else {
             self.ends = None;
             return Poll::Pending;
         };
-        drop(gate);
+        drop(state);
         let ends = self
             .ends
             .get_or_insert_with(|| Box::pin(sleep_until(until)));
@@ -169,13 +169,13 @@ impl<T> GatedIo<T> {
     }
 }
 
-impl<T: Connection> Connection for GatedIo<T> {
+impl<T: Connection> Connection for CheckedIo<T> {
     fn connected(&self) -> Connected {
-        self.io.connected().extra(self.gate.clone())
+        self.io.connected().extra(self.check.clone())
     }
 }
 
-impl<T: Read + Unpin> Read for GatedIo<T> {
+impl<T: Read + Unpin> Read for CheckedIo<T> {
     /// At the end of its idle time there is nothing more to read, so that the client closes it.
     fn poll_read(
         mut self: Pin<&mut Self>,
@@ -187,20 +187,20 @@ impl<T: Read + Unpin> Read for GatedIo<T> {
             return self.poll_idle_over(cx).map(Ok);
         }
         // No request is under way, so what was read is the end of the connection.
-        if let Some(idle) = self.gate.idle() {
+        if let Some(idle) = self.check.idle() {
             self.lifetimes.note_close(idle.since, Instant::now());
         }
         read
     }
 }
 
-impl<T: Write + Unpin> Write for GatedIo<T> {
+impl<T: Write + Unpin> Write for CheckedIo<T> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        self.gate.pass()?;
+        self.check.pass()?;
         Pin::new(&mut self.io).poll_write(cx, bytes)
     }
 
@@ -209,7 +209,7 @@ impl<T: Write + Unpin> Write for GatedIo<T> {
         cx: &mut Context<'_>,
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        self.gate.pass()?;
+        self.check.pass()?;
         Pin::new(&mut self.io).poll_write_vectored(cx, slices)
     }
 
@@ -226,18 +226,18 @@ impl<T: Write + Unpin> Write for GatedIo<T> {
     }
 }
 
-/// Tells the gate of the connection that the client chose until when the call may leave, and when it is over.
-pub(crate) struct CallGate {
+/// Tells the connection that the client chose until when the call may leave, and when it is over.
+pub(crate) struct CallCheck {
     began: Instant,
     /// How long it may wait.
     slack: Duration,
     leave_by: LeaveBy,
     chosen: CaptureConnection,
-    /// The gate that was told, and the call's number there.
-    armed: Option<(WriteGate, u64)>,
+    /// What was told, and the call's number there.
+    armed: Option<(WriteCheck, u64)>,
 }
 
-impl CallGate {
+impl CallCheck {
     pub(crate) fn new(leave_by: LeaveBy, chosen: CaptureConnection) -> Self {
         Self {
             began: Instant::now(),
@@ -259,7 +259,7 @@ impl CallGate {
             if let Some(connected) = self.chosen.connection_metadata().as_ref() {
                 connected.get_extras(&mut extras);
             }
-            extras.remove::<WriteGate>()
+            extras.remove::<WriteCheck>()
         };
         let Some(chosen) = chosen else {
             return;
@@ -275,20 +275,20 @@ impl CallGate {
     pub(crate) fn maybe_begun(&self) -> bool {
         self.armed
             .as_ref()
-            .is_some_and(|(gate, _)| gate.has_begun())
+            .is_some_and(|(check, _)| check.has_begun())
     }
 
     /// How long the call waited until its connection was open. `None`: not long, for the time that it had.
     pub(crate) fn opened_in(&self) -> Option<Duration> {
-        let (gate, _) = self.armed.as_ref()?;
-        let opened = lock(&gate.0).opened;
+        let (check, _) = self.armed.as_ref()?;
+        let opened = lock(&check.0).opened;
         let waited = opened.checked_duration_since(self.began)?;
         (waited >= self.slack / 2).then_some(waited)
     }
 
     /// The answer came. A connection that is too old takes no other call.
     pub(crate) fn retire_if_old(&self) {
-        let is_over = |(gate, _): &(WriteGate, u64)| lock(&gate.0).best_before.is_over();
+        let is_over = |(check, _): &(WriteCheck, u64)| lock(&check.0).best_before.is_over();
         if self.armed.as_ref().is_some_and(is_over)
             && let Some(connected) = self.chosen.connection_metadata().as_ref()
         {
@@ -298,8 +298,8 @@ impl CallGate {
 
     /// The answer was read: the connection may be idle for so long.
     pub(crate) fn begin_idle(&self, longest: Duration) {
-        if let Some((gate, call)) = &self.armed {
-            gate.begin_idle(*call, longest);
+        if let Some((check, call)) = &self.armed {
+            check.begin_idle(*call, longest);
         }
     }
 }
