@@ -4,23 +4,31 @@
 //! - `options`: the settings, and the addresses of the brokers;
 //! - `connections`: the process's three connections; `dial` opens their streams, and `frame_filter` replaces what the
 //!   client cannot read;
-//! - `supervisor`: a route's sessions, one after the other, and what they share;
-//! - `session`: one channel, its consumers, its deliveries and their acknowledgements;
-//! - `publishing`: the copies for wait, parked and dead-letter queues, results, and what belongs to no delivery;
-//! - `queues`: which there are, which can be used, how many messages they hold, and which are gone;
 //! - `messages`: AMQP's messages, and the marks on headers of ours;
-//! - `commands`: what `sluiced check` and `sluiced dead` do at a broker.
+//! - `topology`: which queues there are, how they are declared, and whether one can be used;
+//! - `confirms`: publishes copies, and waits for their confirms;
+//! - `letters`: reads and moves dead letters;
+//! - `queues`: what is known of a route's queues: which can be used, how many messages they hold, which are gone;
+//! - `publishing`: the copies for wait, parked and dead-letter queues, results, and what belongs to no delivery;
+//! - `session`: one channel, its consumers, its deliveries and their acknowledgements;
+//! - `supervisor`: a route's sessions, one after the other;
+//! - `commands`: what `sluiced check` does at a broker.
+//!
+//! Each of these uses only those above it.
 
 mod commands;
+mod confirms;
 mod connections;
 mod dial;
 mod frame_filter;
+pub mod letters;
 mod messages;
 mod options;
 mod publishing;
 mod queues;
 mod session;
 mod supervisor;
+mod topology;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -41,9 +49,8 @@ use sluiced_ports::queue::{PublishRequest, Subscription};
 use sluiced_ports::store::FleetNames;
 use sluiced_settings::types::Results;
 
-pub use self::commands::{letters, management, probe};
-pub use self::options::{RabbitOptions, RouteOptions};
-pub use self::queues::renewal::RENEW;
+pub use self::commands::{management, probe};
+pub use self::options::{RENEW, RabbitOptions, RouteOptions};
 
 /// The process's use of one broker (or cluster).
 #[derive(Debug)]

@@ -9,7 +9,6 @@ use secrecy::{ExposeSecret, SecretString};
 use url::{Host, Url};
 
 use super::RabbitError;
-use super::queues::renewal::RENEW;
 use sluiced_core::ladder::Ladder;
 use sluiced_core::parking::ParkedQueue;
 use sluiced_ports::connect::{Secret, Tls};
@@ -19,6 +18,8 @@ use sluiced_settings::urls::is_encoded;
 /// The largest frame that is asked for; the broker's own default. Without a limit the client would
 /// reserve memory for frames of 4 GiB.
 pub(super) const FRAME_MAX: u32 = 131_072;
+/// How often a queue that holds messages is read, so that it does not expire (`renewal`).
+pub const RENEW: Duration = Duration::from_secs(600);
 
 /// The settings of RabbitMQ, and the secrets and certificates that they name.
 #[derive(Clone, Debug)]

@@ -16,6 +16,7 @@
 //! for the next session.
 
 mod consuming;
+mod context;
 mod ending;
 mod kept;
 mod late;
@@ -38,9 +39,8 @@ use super::connections::live::LiveConnection;
 use super::messages::convert::{ReceivedDelivery, convert_delivery, was_returned_too_often};
 use super::publishing::publisher::Publisher;
 use super::queues::counts::{Counting, News};
-use super::queues::topology::Target;
-use super::queues::usable::Standing;
-use super::supervisor::Context;
+use super::topology::Target;
+use super::topology::standing::Standing;
 use consuming::{BrokerDelivery, ConsumerEvent, Consumers, Group};
 use kept::KeptVerdict;
 use settling::{Unsettled, to_end_of_queue};
@@ -50,6 +50,7 @@ use sluiced_core::parking::ParkedQueue;
 use sluiced_ports::connect::Link;
 use sluiced_ports::queue::{Delivery, Leftover, Settlement, SettlementSender, time_to_close};
 
+pub(super) use context::RouteContext;
 pub(super) use kept::KeptVerdicts;
 
 /// Deliveries and verdicts that are handled before the other side gets its turn.
@@ -72,7 +73,7 @@ pub(super) enum Ended {
 /// An open channel with its unsettled deliveries.
 #[derive(Debug)]
 pub(super) struct Session {
-    context: Arc<Context>,
+    context: Arc<RouteContext>,
     live: Arc<LiveConnection>,
     channel: Channel,
     consumers: Consumers,
@@ -91,7 +92,7 @@ pub(super) struct Session {
 impl Session {
     /// Opens a channel and makes sure that the queues exist. Consumes nothing yet.
     pub(super) async fn open(
-        context: Arc<Context>,
+        context: Arc<RouteContext>,
         live: Arc<LiveConnection>,
     ) -> Result<Self, RabbitError> {
         let channel = live.open_channel().await?;
@@ -100,9 +101,9 @@ impl Session {
         let (sink, settlements) = SettlementSender::new();
         Ok(Self {
             unsettled: Unsettled::new(&context.route, consumers.prefetches()),
-            publisher: Publisher::start(Arc::clone(&context)),
-            results: Publisher::start(Arc::clone(&context)),
-            counting: Counting::start(&context),
+            publisher: Publisher::start(Arc::clone(&context.publishing)),
+            results: Publisher::start(Arc::clone(&context.publishing)),
+            counting: Counting::start(&context.queues),
             context,
             live,
             channel,
@@ -326,7 +327,7 @@ impl Session {
             )),
             (None, Some(why)) => Some(format!("results are not confirmed: {why}")),
         };
-        let now = match (self.context.unusable.link(), why) {
+        let now = match (self.context.queues.unusable.link(), why) {
             (Link::Up, Some(why)) => Link::Down(why.into()),
             (link, _) => link,
         };
@@ -345,16 +346,20 @@ impl Session {
 }
 
 /// Makes sure of the queues of a route. Returns those that are consumed. Only the work queue is needed.
-async fn declare(context: &Context, live: &LiveConnection) -> Result<Vec<Group>, RabbitError> {
+async fn declare(context: &RouteContext, live: &LiveConnection) -> Result<Vec<Group>, RabbitError> {
     let route = &context.route;
     if live.make_sure_of_work_queue(route).await? == Standing::Made {
-        context.report_gone(Target::Work);
+        context.queues.report_gone(Target::Work);
     }
     let mut groups = vec![Group::work(route)];
     if route.parks() {
         let mut parked_queues = Vec::new();
         for parked_queue in ParkedQueue::all() {
-            match context.make_sure(live, Target::Parked(parked_queue)).await {
+            match context
+                .queues
+                .make_sure(live, Target::Parked(parked_queue))
+                .await
+            {
                 Err(error) if !error.is_of_one_queue() => return Err(error),
                 made => parked_queues.extend(made.ok().map(|()| parked_queue)),
             }
@@ -363,7 +368,7 @@ async fn declare(context: &Context, live: &LiveConnection) -> Result<Vec<Group>,
             groups.push(Group::parked(route, &parked_queues));
         }
     }
-    match context.make_sure(live, Target::Dead).await {
+    match context.queues.make_sure(live, Target::Dead).await {
         Err(error) if !error.is_of_one_queue() => Err(error),
         _ => Ok(groups),
     }

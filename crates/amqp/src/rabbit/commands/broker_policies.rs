@@ -12,9 +12,9 @@ use regex_lite::Regex;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use crate::rabbit::queues::counts;
-use crate::rabbit::queues::renewal::RENEW;
-use crate::rabbit::queues::topology::Target;
+use crate::rabbit::options::RENEW;
+use crate::rabbit::queues;
+use crate::rabbit::topology::Target;
 use sluiced_settings::text::Length;
 use sluiced_settings::types::QueueType;
 
@@ -141,7 +141,7 @@ fn expiry(queue: &OwnQueue, expires: Duration) -> String {
     // Twice: one look may fail.
     let renewed = match queue.queue_type {
         QueueType::Quorum => 2 * RENEW,
-        QueueType::Classic => 2 * counts::EVERY,
+        QueueType::Classic => 2 * queues::EVERY,
     };
     let expires_in = Length(expires);
     if expires < renewed {

@@ -30,7 +30,7 @@ use url::Url;
 
 use super::broker_policies::{BrokerPolicy, OwnQueue, effects};
 use crate::rabbit::options::{RabbitOptions, RouteOptions, virtual_host};
-use crate::rabbit::queues::topology::Target;
+use crate::rabbit::topology::Target;
 use sluiced_ports::connect::{first_stream, why};
 use sluiced_settings::types::QueueType;
 

@@ -16,13 +16,12 @@ use tokio::time::Instant;
 use url::Url;
 
 use crate::rabbit::RabbitError;
+use crate::rabbit::confirms::{CopyMessage, publish_confirmed};
 use crate::rabbit::connections::Connections;
 use crate::rabbit::connections::live::LiveConnection;
 use crate::rabbit::options::{RabbitOptions, RouteOptions, addresses, virtual_host};
-use crate::rabbit::queues::topology::{
-    CopyMessage, DURABLE, QueueCounts, Target, publish_confirmed, type_arguments,
-};
-use crate::rabbit::queues::usable::Standing;
+use crate::rabbit::topology::standing::Standing;
+use crate::rabbit::topology::{DURABLE, QueueCounts, Target, type_arguments};
 use sluiced_ports::store::FleetNames;
 use sluiced_settings::types::QueueType;
 

@@ -11,11 +11,10 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tracing::{info, warn};
 
-use super::confirms::{ConfirmChannel, Decided, next_decided, usable_channel};
 use crate::rabbit::RabbitError;
+use crate::rabbit::confirms::{ConfirmChannel, CopyMessage, Decided, next_decided, usable_channel};
 use crate::rabbit::connections::Connections;
 use crate::rabbit::messages::convert::copies::result_properties;
-use crate::rabbit::queues::topology::CopyMessage;
 use crate::{LOG_EVERY, QueueEvents, ResultOutcome};
 use sluiced_ports::clock::Clock;
 use sluiced_ports::queue::PublishRequest;

@@ -20,11 +20,11 @@ use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
 use tokio_util::task::AbortOnDropHandle;
 
 use self::faults::is_refusal;
-use super::confirms::{ConfirmChannel, Decided, next_decided, usable_channel};
-use crate::ResultOutcome;
 use crate::rabbit::RabbitError;
-use crate::rabbit::queues::topology::{CopyMessage, Target};
-use crate::rabbit::supervisor::Context;
+use crate::rabbit::confirms::{ConfirmChannel, CopyMessage, Decided, next_decided, usable_channel};
+use crate::rabbit::queues::RouteQueues;
+use crate::rabbit::topology::Target;
+use crate::{LOG_EVERY, ResultOutcome};
 use sluiced_ports::lock;
 use sluiced_settings::types::Unroutable;
 use sluiced_telemetry::LogLimit;
@@ -33,6 +33,35 @@ use sluiced_telemetry::LogLimit;
 const BURST: usize = 512;
 /// How often it looks for copies that wait for too long.
 const LOOK: Duration = Duration::from_secs(1);
+
+/// What the publishers of a route share. Outlives its sessions.
+#[derive(Debug)]
+pub(in crate::rabbit) struct RoutePublishing {
+    queues: Arc<RouteQueues>,
+    /// For warnings about copies that lost headers.
+    shortened: LogLimit,
+}
+
+impl RoutePublishing {
+    pub(in crate::rabbit) const fn new(queues: Arc<RouteQueues>) -> Self {
+        Self {
+            queues,
+            shortened: LogLimit::new(LOG_EVERY),
+        }
+    }
+
+    /// A copy left headers behind.
+    fn log_shortened(&self) {
+        let RouteQueues { events, route, .. } = &*self.queues;
+        events.shortened(&route.name);
+        if let Some(more) = self.shortened.event(self.queues.clock.now()) {
+            tracing::warn!(
+                route = %route.name,
+                "a copy does not fit a frame: its largest headers stay behind{more}"
+            );
+        }
+    }
+}
 
 /// A copy to publish.
 #[derive(Debug)]
@@ -88,12 +117,12 @@ pub(in crate::rabbit) struct Publisher {
 
 impl Publisher {
     /// Starts it. Must be called inside a tokio runtime.
-    pub(in crate::rabbit) fn start(context: Arc<Context>) -> Self {
+    pub(in crate::rabbit) fn start(publishing: Arc<RoutePublishing>) -> Self {
         let (copies, fresh) = mpsc::unbounded_channel();
         let (sender, decided) = mpsc::unbounded_channel();
         let failing = Arc::new(Mutex::new(None));
         let outbox = Outbox {
-            context,
+            publishing,
             decided: sender,
             failing: Arc::clone(&failing),
             open: None,
@@ -129,7 +158,7 @@ impl Publisher {
 /// Copies that are not confirmed. Those under way are in `open`.
 #[derive(Debug)]
 struct Outbox {
-    context: Arc<Context>,
+    publishing: Arc<RoutePublishing>,
     decided: mpsc::UnboundedSender<(u64, CopyOutcome)>,
     failing: Arc<Mutex<Option<Arc<str>>>>,
     open: Option<ConfirmChannel<Republish>>,
@@ -179,10 +208,16 @@ impl Outbox {
 
     /// Publishes copies that are ready, as far as the bounds allow.
     async fn send(&mut self) -> Result<(), RabbitError> {
-        let confirm = self.context.options.settings.confirm_timeout.get();
+        let confirm = self
+            .publishing
+            .queues
+            .options
+            .settings
+            .confirm_timeout
+            .get();
         while let Some(first) = self.ready.front() {
             let (place, bytes) = (first.to.place(), first.body.len());
-            let live = self.context.connections.publishing.acquire();
+            let live = self.publishing.queues.connections.publishing.acquire();
             let open = usable_channel(&mut self.open, live, confirm).await?;
             if open.live.is_blocked() {
                 return Err(RabbitError::Blocked);
@@ -192,9 +227,9 @@ impl Outbox {
             }
             // The work queue exists: its messages are the ones that are copied.
             if place != Some(Target::Work) && !self.declared.contains(&place) {
-                let route = &self.context.route;
+                let route = &self.publishing.queues.route;
                 let declared = match place {
-                    Some(target) => self.context.make_sure(&open.live, target).await,
+                    Some(target) => self.publishing.queues.make_sure(&open.live, target).await,
                     None => open.live.find_exchange(route.exchange()).await,
                 };
                 open.was_left_alone();
@@ -210,7 +245,7 @@ impl Outbox {
                 return Ok(());
             };
             let first_try = !self.failed.contains(&republish.tag);
-            let route = &self.context.route;
+            let route = &self.publishing.queues.route;
             let (exchange, routing_key) = match &republish.to {
                 Destination::Queue(target) => (String::new(), target.queue(route.queue())),
                 Destination::Result(key) => (route.exchange().to_owned(), key.clone()),
@@ -222,7 +257,7 @@ impl Outbox {
                 body: republish.body.clone(),
             };
             if open.publish(copy, republish) && first_try {
-                self.context.log_shortened();
+                self.publishing.log_shortened();
             }
         }
         Ok(())
@@ -267,14 +302,14 @@ impl Outbox {
         match to {
             Destination::Result(_) => self.count_result(ResultOutcome::Confirmed),
             Destination::Queue(target) => {
-                let now = self.context.clock.now();
-                self.context.counts.note_put(*target, now);
+                let now = self.publishing.queues.clock.now();
+                self.publishing.queues.counts.note_put(*target, now);
             }
         }
     }
 
     fn count_result(&self, outcome: ResultOutcome) {
-        let Context { events, route, .. } = &*self.context;
+        let RouteQueues { events, route, .. } = &*self.publishing.queues;
         events.result(&route.name, outcome);
     }
 
@@ -286,7 +321,7 @@ impl Outbox {
 
     fn on_blocked(&mut self, error: &RabbitError) {
         let under_way = self.open.as_ref().map_or(0, ConfirmChannel::under_way);
-        let Context { events, route, .. } = &*self.context;
+        let RouteQueues { events, route, .. } = &*self.publishing.queues;
         (0..under_way).for_each(|_| events.unconfirmed(&route.name));
         self.show_failing(error);
         self.log_fault(None, error);
@@ -304,7 +339,7 @@ impl Outbox {
 
     /// Whether it is a result that is dropped once no queue takes it.
     fn may_be_dropped(&self, copy: &Republish) -> bool {
-        let results = self.context.route.results.as_ref();
+        let results = self.publishing.queues.route.results.as_ref();
         let drops = results.is_some_and(|results| results.unroutable() == Unroutable::Drop);
         drops && matches!(copy.to, Destination::Result(_))
     }

@@ -27,18 +27,16 @@ use tokio_util::task::AbortOnDropHandle;
 
 use self::parked::{LeftBehind, ParkedCounter};
 use super::renewal::Renewal;
-use super::topology::{QueueCounts, Target};
+use super::{EVERY, RouteQueues};
 use crate::rabbit::RabbitError;
-use crate::rabbit::commands::letters;
 use crate::rabbit::connections::live::LiveConnection;
-use crate::rabbit::supervisor::Context;
+use crate::rabbit::letters;
+use crate::rabbit::topology::{QueueCounts, Target};
 use sluiced_core::ladder::Rung;
 use sluiced_core::parking::ParkedQueue;
 use sluiced_core::time::Mono;
 use sluiced_ports::queue::QueuePart;
 
-/// How often the broker is asked.
-pub(in crate::rabbit) const EVERY: Duration = Duration::from_secs(10);
 /// After so many rounds a wait queue that never was there is looked for again: each look costs a channel.
 const PATIENCE: u32 = 6;
 /// How often the broker is asked while messages are parked.
@@ -62,19 +60,19 @@ pub(in crate::rabbit) struct Counting {
 
 impl Counting {
     /// Starts them. Must be called inside a tokio runtime.
-    pub(in crate::rabbit) fn start(context: &Arc<Context>) -> Self {
+    pub(in crate::rabbit) fn start(queues: &Arc<RouteQueues>) -> Self {
         let (sender, news) = mpsc::unbounded_channel();
         let counter = || QueueCounter {
-            context: Arc::clone(context),
+            queues: Arc::clone(queues),
             news: sender.clone(),
         };
-        let parked = if context.route.parks() {
+        let parked = if queues.route.parks() {
             tokio::spawn(ParkedCounter(counter()).run())
         } else {
             tokio::spawn(LeftBehind(counter()).run())
         };
         let renewal = Renewal {
-            context: Arc::clone(context),
+            queues: Arc::clone(queues),
         };
         let others = tokio::spawn(counter().run());
         let tasks = [others, parked, tokio::spawn(renewal.run())];
@@ -87,7 +85,7 @@ impl Counting {
 
 /// Asks the broker for the counts of a route.
 struct QueueCounter {
-    context: Arc<Context>,
+    queues: Arc<RouteQueues>,
     news: mpsc::UnboundedSender<News>,
 }
 
@@ -104,11 +102,11 @@ type Wait = (Rung, u32);
 
 impl QueueCounter {
     async fn run(self) {
-        let rungs = self.context.ladder.rungs();
+        let rungs = self.queues.route.ladder().rungs();
         let mut waits: Vec<Wait> = rungs.map(|rung| (rung, 0)).collect();
         let (mut is_told, mut unconsumed) = (false, None);
         loop {
-            let route = &self.context.route.name;
+            let route = &self.queues.route.name;
             // If more than this question failed, the session notices that by itself.
             match self.count(&mut waits, &mut unconsumed).await {
                 Ok(None) => {}
@@ -122,7 +120,7 @@ impl QueueCounter {
                 Ok(Some(_)) => {}
                 Err(error) => tracing::debug!(%route, %error, "its messages are not counted"),
             }
-            for target in self.context.unusable.targets() {
+            for target in self.queues.unusable.targets() {
                 self.try_again(target).await;
             }
             sleep(EVERY).await;
@@ -136,8 +134,8 @@ impl QueueCounter {
         waits: &mut [Wait],
         unconsumed: &mut Option<Mono>,
     ) -> Result<Option<String>, RabbitError> {
-        let began = self.context.clock.now();
-        let live = self.context.connections.counting.acquire().await?;
+        let began = self.queues.clock.now();
+        let live = self.queues.connections.counting.acquire().await?;
         let mut channel = live.open_channel().await?;
         let mut refused = None;
         for (target, part) in [
@@ -156,7 +154,7 @@ impl QueueCounter {
                     if target == Target::Dead {
                         self.try_again(target).await;
                     } else {
-                        let queue = self.context.route.queue().to_owned();
+                        let queue = self.queues.route.queue().to_owned();
                         self.tell(News::Unconsumed(began, RabbitError::Missing { queue }));
                     }
                 }
@@ -166,7 +164,7 @@ impl QueueCounter {
         let (mut waiting, mut all_counted) = (0, true);
         for (rung, rounds) in waits {
             let target = Target::Wait(*rung);
-            if *rounds > 0 && !self.context.counts.knows(target) {
+            if *rounds > 0 && !self.queues.counts.knows(target) {
                 *rounds -= 1;
                 continue;
             }
@@ -196,7 +194,7 @@ impl QueueCounter {
         let Some(since) = unconsumed.replace(began) else {
             return;
         };
-        let queue = self.context.route.queue();
+        let queue = self.queues.route.queue();
         let reason =
             format!("queue `{queue}` holds messages, and the broker knows no consumer of it");
         self.tell(News::Unconsumed(since, RabbitError::Lost { reason }));
@@ -215,12 +213,12 @@ impl QueueCounter {
         channel: &mut Channel,
         target: Target,
     ) -> Result<LookResult, RabbitError> {
-        let context = &self.context;
-        let queue = target.queue(context.route.queue());
+        let queues = &self.queues;
+        let queue = target.queue(queues.route.queue());
         let found = match live.find(channel, &queue).await {
             Ok(found) => found,
             Err(RabbitError::Missing { .. }) => {
-                context.report_gone(target);
+                queues.report_gone(target);
                 *channel = live.open_channel().await?;
                 return Ok(LookResult::Missing);
             }
@@ -231,10 +229,10 @@ impl QueueCounter {
             Err(error) => return Err(error),
         };
         let messages = u64::from(found.messages);
-        if context.route.counts {
-            let fewer = context
+        if queues.route.counts {
+            let fewer = queues
                 .counts
-                .note_count(target, messages, context.clock.now());
+                .note_count(target, messages, queues.clock.now());
             let is_unread = target == Target::Dead && fewer > 0 && found.consumers == 0;
             if is_unread && !letters::is_read(live, &queue).await? {
                 self.look_again(live, channel, &queue, messages + fewer)
@@ -255,27 +253,27 @@ impl QueueCounter {
     ) -> Result<(), RabbitError> {
         sleep(OFTEN).await;
         let now = u64::from(live.find(channel, queue).await?.messages);
-        let (context, target) = (&self.context, Target::Dead);
-        context.counts.note_count(target, now, context.clock.now());
+        let (queues, target) = (&self.queues, Target::Dead);
+        queues.counts.note_count(target, now, queues.clock.now());
         if now < before {
-            context.report_fewer(target, before - now);
+            queues.report_fewer(target, before - now);
         }
         Ok(())
     }
 
     /// Tries a queue that could not be used, and remembers the reason if it still cannot be.
     async fn try_again(&self, target: Target) {
-        let Ok(live) = self.context.connections.counting.acquire().await else {
+        let Ok(live) = self.queues.connections.counting.acquire().await else {
             return;
         };
-        let made = self.context.make_sure(&live, target).await;
+        let made = self.queues.make_sure(&live, target).await;
         if let (Ok(()), Target::Parked(parked_queue)) = (made, target) {
             self.tell(News::Parked(vec![parked_queue]));
         }
     }
 
     fn report_count(&self, part: QueuePart, count: u64) {
-        let Context { events, route, .. } = &*self.context;
+        let RouteQueues { events, route, .. } = &*self.queues;
         if route.counts {
             events.counted(&route.name, part, count);
         }

@@ -8,62 +8,58 @@
 //! left. The broker counts that as a return. A dead letter that was returned often is copied, so that its count starts
 //! again (`letters`).
 //!
-//! A policy whose `expires` is shorter than [`RENEW`] cannot be kept off like this: `check --connect` names it
-//! (`management`), and what it deletes is reported (`vanished`).
+//! A policy whose `expires` is shorter than [`RENEW`](crate::rabbit::options::RENEW) cannot be kept off like this:
+//! `check --connect` names it (`management`), and what it deletes is reported (`vanished`).
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use lapin::options::BasicGetOptions;
 use tokio::time::sleep;
 
-use super::topology::Target;
+use super::RouteQueues;
 use crate::rabbit::RabbitError;
-use crate::rabbit::commands::letters::Letters;
 use crate::rabbit::connections::live::LiveConnection;
-use crate::rabbit::supervisor::Context;
+use crate::rabbit::letters::Letters;
+use crate::rabbit::topology::Target;
 use sluiced_settings::types::QueueType;
-
-/// How often a queue that holds messages is read.
-pub const RENEW: Duration = Duration::from_secs(600);
 
 /// Renews the queues of a route, for as long as its session lives.
 pub(super) struct Renewal {
-    pub(super) context: Arc<Context>,
+    pub(super) queues: Arc<RouteQueues>,
 }
 
 impl Renewal {
     pub(super) async fn run(self) {
-        let route = &self.context.route;
+        let route = &self.queues.route;
         if route.settings.queue_type != QueueType::Quorum || !route.counts {
             return;
         }
         loop {
             // The due time is the supervisor's: a session may be shorter than the interval.
-            let due = self.context.renewal_due();
+            let due = self.queues.renewal_due();
             sleep(due).await;
-            for target in self.context.counts.holding() {
+            for target in self.queues.counts.holding() {
                 // If more than this failed, the session notices that by itself.
                 if let Err(error) = self.renew(target).await {
                     let queue = target.queue(route.queue());
                     tracing::debug!(route = %route.name, queue, %error, "a queue was not kept from expiring");
                 }
             }
-            self.context.note_renewal();
+            self.queues.note_renewal();
         }
     }
 
     async fn renew(&self, target: Target) -> Result<(), RabbitError> {
-        let queue = target.queue(self.context.route.queue());
+        let queue = target.queue(self.queues.route.queue());
         match target {
             // It is consumed, and belongs to its operator.
             Target::Work => Ok(()),
             Target::Wait(_) | Target::Parked(_) => {
-                let live = self.context.connections.counting.acquire().await?;
+                let live = self.queues.connections.counting.acquire().await?;
                 live.read_one(&queue).await
             }
             Target::Dead => {
-                let Some(mut letters) = Letters::open(&self.context.options, &queue).await? else {
+                let Some(mut letters) = Letters::open(&self.queues.options, &queue).await? else {
                     return Ok(());
                 };
                 if let Some(letter) = letters.first().await? {

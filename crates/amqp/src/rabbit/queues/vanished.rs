@@ -16,9 +16,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Mutex;
 use std::time::Duration;
 
-use super::counts;
-use super::topology::Target;
-use crate::rabbit::supervisor::Context;
+use super::{EVERY, RouteQueues};
+use crate::rabbit::topology::Target;
 use sluiced_core::rate::Span;
 use sluiced_core::time::Mono;
 use sluiced_ports::lock;
@@ -65,7 +64,7 @@ impl KnownCount {
         let stays = rung.length().mul_f64(0.8);
         self.puts.retain(|(at, _)| now.since(*at) < stays);
         let own = self.put_since(None);
-        if rung.length() > counts::EVERY && now.since(seen_at) < stays {
+        if rung.length() > EVERY && now.since(seen_at) < stays {
             own.max(counted)
         } else {
             own
@@ -150,7 +149,7 @@ const fn part(target: Target) -> QueuePart {
     }
 }
 
-impl Context {
+impl RouteQueues {
     /// A queue of ours is missing: reports what it held.
     pub(in crate::rabbit) fn report_gone(&self, target: Target) {
         let Some(GoneQueue { messages, ago }) = self.counts.take_gone(target, self.clock.now())

@@ -24,7 +24,7 @@ use super::Session;
 use crate::rabbit::RabbitError;
 use crate::rabbit::connections::live::LiveConnection;
 use crate::rabbit::options::RouteOptions;
-use crate::rabbit::queues::topology::Target;
+use crate::rabbit::topology::Target;
 use sluiced_core::acks::Fate;
 use sluiced_core::byte_budget::Opening;
 use sluiced_core::parking::ParkedQueue;
@@ -280,12 +280,15 @@ impl Session {
         let Some(parked_queue) = ParkedQueue::all().find(target) else {
             return Ok(());
         };
-        self.context.report_gone(Target::Parked(parked_queue));
+        self.context
+            .queues
+            .report_gone(Target::Parked(parked_queue));
         if !route.parks() {
             return Ok(());
         }
         let made = self
             .context
+            .queues
             .make_sure(&self.live, Target::Parked(parked_queue));
         match made.await {
             Ok(()) => self.join(&[parked_queue]).await,

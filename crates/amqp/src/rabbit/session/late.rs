@@ -13,15 +13,15 @@ use std::sync::Arc;
 
 use tokio::sync::mpsc;
 
+use super::RouteContext;
 use super::kept::KeptVerdict;
 use super::settling::{CopyVerdict, WithResult};
 use crate::rabbit::messages::convert::Original;
-use crate::rabbit::supervisor::Context;
 use sluiced_ports::queue::{Settlement, Verdict};
 
 /// The messages of a session that has ended, and their verdicts.
 pub(super) struct LateVerdicts {
-    context: Arc<Context>,
+    context: Arc<RouteContext>,
     settlements: mpsc::UnboundedReceiver<Settlement>,
     /// Without a verdict, by tag.
     originals: HashMap<u64, Original>,
@@ -30,7 +30,7 @@ pub(super) struct LateVerdicts {
 impl LateVerdicts {
     /// Starts to receive. Must be called inside a tokio runtime.
     pub(super) fn start(
-        context: Arc<Context>,
+        context: Arc<RouteContext>,
         settlements: mpsc::UnboundedReceiver<Settlement>,
         mut originals: HashMap<u64, Original>,
     ) {
@@ -67,7 +67,7 @@ impl LateVerdicts {
 }
 
 /// What is to be known of a message that is delivered again.
-fn kept_of(settlement: Settlement, context: &Context) -> Option<KeptVerdict> {
+fn kept_of(settlement: Settlement, context: &RouteContext) -> Option<KeptVerdict> {
     let Settlement {
         verdict,
         result,

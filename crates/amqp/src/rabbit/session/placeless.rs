@@ -18,7 +18,7 @@ use super::kept::KeptVerdict;
 use super::settling::CopyVerdict;
 use super::{Label, Session};
 use crate::rabbit::messages::convert::Original;
-use crate::rabbit::queues::topology::Target;
+use crate::rabbit::topology::Target;
 use sluiced_core::acks::Fate;
 use sluiced_core::dying::ASIDE;
 use sluiced_core::time::Mono;

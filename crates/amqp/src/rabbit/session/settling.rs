@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use tokio::time::Instant;
 
+use super::RouteContext;
 use super::kept::KeptVerdict;
 use super::{Label, Session};
 use crate::rabbit::messages::convert::Original;
@@ -15,8 +16,7 @@ use crate::rabbit::messages::convert::copies::{
 };
 use crate::rabbit::options::RouteOptions;
 use crate::rabbit::publishing::publisher::{CopyOutcome, Destination, Republish};
-use crate::rabbit::queues::topology::Target;
-use crate::rabbit::supervisor::Context;
+use crate::rabbit::topology::Target;
 use sluiced_core::acks::{AckBounds, Acks, Fate};
 use sluiced_core::byte_budget::ByteBudget;
 use sluiced_ports::message::{HeaderValue, header};
@@ -105,7 +105,7 @@ impl Unsettled {
 
 impl CopyVerdict {
     /// The copy that a verdict makes; `None`: it makes none.
-    pub(super) fn of(verdict: Verdict, route: Arc<str>, context: &Context) -> Option<Self> {
+    pub(super) fn of(verdict: Verdict, route: Arc<str>, context: &RouteContext) -> Option<Self> {
         let label = (route, verdict.label());
         let (target, patch) = match verdict {
             Verdict::Done | Verdict::Dropped | Verdict::GiveBack => return None,
@@ -216,7 +216,7 @@ impl Session {
             Verdict::GiveBack => return self.settle_as(tag, Fate::Requeue, label),
             Verdict::Parked { .. } => {
                 // What is unknown stays unknown.
-                let parked = &self.context.parked;
+                let parked = &self.context.queues.parked;
                 parked.send_modify(|count| *count = count.map(|count| count + 1));
             }
             Verdict::Later { .. } | Verdict::Dead { .. } => {}

@@ -4,8 +4,8 @@ use tokio::time::Instant;
 
 use super::{CopyOutcome, Destination, Outbox, Republish};
 use crate::rabbit::RabbitError;
-use crate::rabbit::publishing::confirms::ConfirmChannel;
-use crate::rabbit::queues::topology::Target;
+use crate::rabbit::confirms::ConfirmChannel;
+use crate::rabbit::topology::Target;
 use crate::{BACKOFF, LOG_EVERY};
 use sluiced_ports::lock;
 use sluiced_telemetry::{LogLimit, Suppressed};
@@ -23,14 +23,14 @@ impl Outbox {
             was_logged |= log.over();
         }
         if was_logged {
-            let route = &self.context.route.name;
+            let route = &self.publishing.queues.route.name;
             tracing::info!(%route, "copies are confirmed again");
         }
     }
 
     /// Looks for copies that no queue confirms while others are confirmed, and for those that have no place.
     pub(super) fn check_waiting(&mut self) {
-        let most = self.context.options.settings.ack_timeout.get() / 4;
+        let most = self.publishing.queues.options.settings.ack_timeout.get() / 4;
         let is_over = |copy: &Republish| copy.since.elapsed() >= most;
         let open = self.open.as_mut();
         let mut over = open.map_or(Vec::new(), |open| open.give_up(is_over));
@@ -64,7 +64,7 @@ impl Outbox {
     /// The error with the name of the queue; for a result, whose routing key may be a template over the message, with
     /// what the configuration says.
     pub(super) fn error_about(&self, to: &Destination, error: RabbitError) -> RabbitError {
-        let route = &self.context.route;
+        let route = &self.publishing.queues.route;
         let to = match to {
             Destination::Queue(target) => {
                 let queue = target.queue(route.queue());
@@ -102,7 +102,10 @@ impl Outbox {
 
     /// The copy is tried again, together with others that failed meanwhile.
     pub(super) fn fail(&mut self, copy: Republish, error: &RabbitError) {
-        self.context.events.unconfirmed(&self.context.route.name);
+        self.publishing
+            .queues
+            .events
+            .unconfirmed(&self.publishing.queues.route.name);
         if self.waiting.is_empty() {
             self.failures += 1;
             let wait = BACKOFF.half_jitter(self.failures, rand::random());
@@ -131,7 +134,10 @@ impl Outbox {
         if self.failures <= 1 && is_refusal(error) {
             return tracing::debug!(%error, "a copy is not confirmed, trying again");
         }
-        let (route, now) = (&self.context.route.name, self.context.clock.now());
+        let (route, now) = (
+            &self.publishing.queues.route.name,
+            self.publishing.queues.clock.now(),
+        );
         let log = self
             .logs
             .entry(place)

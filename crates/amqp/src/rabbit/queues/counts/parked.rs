@@ -14,9 +14,10 @@ use std::time::Duration;
 
 use tokio::time::sleep;
 
-use super::{EVERY, LookResult, News, OFTEN, QueueCounter};
+use super::{LookResult, News, OFTEN, QueueCounter};
 use crate::rabbit::RabbitError;
-use crate::rabbit::queues::topology::Target;
+use crate::rabbit::queues::EVERY;
+use crate::rabbit::topology::Target;
 use sluiced_core::parking::ParkedQueue;
 use sluiced_ports::queue::QueuePart;
 
@@ -33,7 +34,7 @@ pub(super) struct ParkedCounter(pub(super) QueueCounter);
 impl ParkedCounter {
     pub(super) async fn run(self) {
         let Self(counter) = &self;
-        let parked = &counter.context.parked;
+        let parked = &counter.queues.parked;
         loop {
             match self.count().await {
                 Ok(count) => {
@@ -43,7 +44,7 @@ impl ParkedCounter {
                 }
                 // If more than this question failed, the session notices that by itself.
                 Err(error) => {
-                    let route = &counter.context.route.name;
+                    let route = &counter.queues.route.name;
                     tracing::debug!(%route, %error, "parked messages are not counted");
                     parked.send_replace(None);
                 }
@@ -58,13 +59,13 @@ impl ParkedCounter {
     }
 
     async fn count(&self) -> Result<u64, RabbitError> {
-        let live = self.0.context.connections.counting.acquire().await?;
+        let live = self.0.queues.connections.counting.acquire().await?;
         let mut channel = live.open_channel().await?;
         let mut count = 0;
         for parked_queue in ParkedQueue::all() {
             let target = Target::Parked(parked_queue);
             let messages = self.0.messages(&live, &mut channel, target).await?;
-            let queue = || target.queue(self.0.context.route.queue());
+            let queue = || target.queue(self.0.queues.route.queue());
             count += match messages {
                 LookResult::Holds(found) => u64::from(found.messages),
                 LookResult::Missing => return Err(RabbitError::Missing { queue: queue() }),
@@ -79,7 +80,7 @@ impl ParkedCounter {
 
 impl Drop for ParkedCounter {
     fn drop(&mut self) {
-        self.0.context.parked.send_replace(None);
+        self.0.queues.parked.send_replace(None);
     }
 }
 
@@ -92,7 +93,7 @@ impl LeftBehind {
         loop {
             // If more than this question failed, the session notices that by itself.
             if let Err(error) = self.look(&mut known).await {
-                let route = &self.0.context.route.name;
+                let route = &self.0.queues.route.name;
                 tracing::debug!(%route, %error, "no look for parked messages");
             }
             // Once there are some, their messages are counted as often as those of all other queues.
@@ -102,9 +103,9 @@ impl LeftBehind {
     }
 
     async fn look(&self, known: &mut BTreeSet<ParkedQueue>) -> Result<(), RabbitError> {
-        let context = &self.0.context;
-        let route = &context.route;
-        let live = context.connections.counting.acquire().await?;
+        let queues = &self.0.queues;
+        let route = &queues.route;
+        let live = queues.connections.counting.acquire().await?;
         let found = live.find_left_behind(route).await?;
         let messages = found
             .iter()

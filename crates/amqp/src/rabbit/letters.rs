@@ -39,12 +39,12 @@ use lapin::Channel;
 use lapin::options::{BasicAckOptions, BasicGetOptions, BasicNackOptions};
 use tokio::time::{Instant, sleep};
 
-use crate::rabbit::RabbitError;
-use crate::rabbit::connections::Connections;
-use crate::rabbit::connections::live::LiveConnection;
-use crate::rabbit::messages::convert::{Original, message};
-use crate::rabbit::options::RabbitOptions;
-use crate::rabbit::publishing::confirms::{ConfirmChannel, WINDOW};
+use super::RabbitError;
+use super::confirms::{ConfirmChannel, WINDOW};
+use super::connections::Connections;
+use super::connections::live::LiveConnection;
+use super::messages::convert::{Original, message};
+use super::options::RabbitOptions;
 use sluiced_ports::message::{Message, header};
 
 pub use moving::{Moved, Replay};

@@ -1,4 +1,5 @@
-//! The queues: the work queue, the parked queues, the wait queues and the dead-letter queue; and publishing to them.
+//! The queues: the work queue, the parked queues, the wait queues and the dead-letter queue: their names, and how they
+//! are declared and looked for. `standing` says whether one can be used.
 //!
 //! Their types are always explicit, because a virtual host can change the default. A declaration
 //! that the broker refuses closes its channel, so declarations get channels of their own.
@@ -10,19 +11,18 @@
 //! Messages are returned to all of them: dead letters when they are looked at (`letters`), waiting ones when their
 //! queue is kept from expiring (`renewal`).
 
+pub(super) mod standing;
+
 use std::time::Duration;
 
-use bytes::Bytes;
-use lapin::options::{
-    BasicConsumeOptions, BasicPublishOptions, ExchangeDeclareOptions, QueueDeclareOptions,
-};
+use lapin::options::{BasicConsumeOptions, ExchangeDeclareOptions, QueueDeclareOptions};
 use lapin::types::{AMQPValue, FieldTable, LongString};
-use lapin::{BasicProperties, Channel, Confirmation, Consumer, ErrorKind, ExchangeKind};
+use lapin::{Channel, Consumer, ErrorKind, ExchangeKind};
 use tokio::time::timeout;
 
-use crate::rabbit::RabbitError;
-use crate::rabbit::connections::live::LiveConnection;
-use crate::rabbit::options::RouteOptions;
+use super::RabbitError;
+use super::connections::live::LiveConnection;
+use super::options::RouteOptions;
 use sluiced_core::ladder::Rung;
 use sluiced_core::parking::ParkedQueue;
 use sluiced_settings::types::QueueType;
@@ -321,45 +321,4 @@ impl LiveConnection {
             waited: self.bound,
         }
     }
-}
-
-/// A copy to publish.
-#[derive(Debug)]
-pub(in crate::rabbit) struct CopyMessage {
-    /// Empty: the default one, where the routing key is the name of a queue.
-    pub(in crate::rabbit) exchange: String,
-    pub(in crate::rabbit) routing_key: String,
-    pub(in crate::rabbit) properties: BasicProperties,
-    pub(in crate::rabbit) body: Bytes,
-}
-
-/// Publishes a copy, and waits for its confirm. `written` is called once it needs no memory in this process
-/// any more.
-pub(in crate::rabbit) async fn publish_confirmed(
-    channel: Channel,
-    copy: CopyMessage,
-    written: impl FnOnce(),
-) -> lapin::Result<Confirmation> {
-    let options = BasicPublishOptions {
-        // The broker must return a copy whose queue is gone.
-        mandatory: true,
-        immediate: false,
-    };
-    let CopyMessage {
-        exchange,
-        routing_key,
-        properties,
-        body,
-    } = copy;
-    let publishing = channel.basic_publish(
-        exchange.into(),
-        routing_key.into(),
-        options,
-        &body,
-        properties,
-    );
-    let confirm = publishing.await;
-    // A copy that could not be sent need not be waited for.
-    written();
-    confirm?.await
 }

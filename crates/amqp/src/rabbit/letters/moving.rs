@@ -4,9 +4,8 @@
 use std::collections::VecDeque;
 
 use super::{Letter, Letters, RabbitError};
+use crate::rabbit::confirms::{CopyMessage, Decided, usable_channel};
 use crate::rabbit::messages::convert::copies::{fresh_properties, same_and_expiring};
-use crate::rabbit::publishing::confirms::{Decided, usable_channel};
-use crate::rabbit::queues::topology::CopyMessage;
 
 /// A letter on its way to a work queue.
 #[derive(Debug)]

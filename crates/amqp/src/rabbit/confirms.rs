@@ -20,8 +20,9 @@
 //! **Size.** A copy that does not fit a frame is shortened (`convert::frame_size`): the broker ends a connection that
 //! sends a larger frame.
 //!
-//! `ending` closes the channel.
+//! `copy` is one copy, and `ending` closes the channel.
 
+mod copy;
 mod ending;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -37,11 +38,12 @@ use lapin::options::ConfirmSelectOptions;
 use lapin::{Channel, Confirmation};
 use tokio::time::{Instant, sleep_until};
 
-use crate::rabbit::RabbitError;
-use crate::rabbit::connections::live::LiveConnection;
-use crate::rabbit::messages::convert::copies::{copy_number, with_number};
-use crate::rabbit::messages::convert::frame_size::shorten_to_frame;
-use crate::rabbit::queues::topology::{CopyMessage, publish_confirmed};
+use super::RabbitError;
+use super::connections::live::LiveConnection;
+use super::messages::convert::copies::{copy_number, with_number};
+use super::messages::convert::frame_size::shorten_to_frame;
+
+pub(super) use self::copy::{CopyMessage, publish_confirmed};
 
 /// The most copies that are under way at a time.
 const MOST: usize = 512;
