@@ -25,7 +25,7 @@ local max, min = math.max, math.min
 
 local EXACT, UNITS, FULL = 2 ^ 53, 2 ^ 32, math.huge
 local GUARD = 2000000
--- The reported quota of a downstream counts for no longer than this: `core::limits::rule::Left`.
+-- The reported quota of a downstream counts for no longer than this: `core::limits::rule::Quota`.
 local LEFT_MAX = 24 * 3600 * 1000000
 -- No more than two years of a limit are owed: `core::limits::owed`.
 local MEMORY_MAX = 2 * 366 * 24 * 3600 * 1000000

@@ -123,7 +123,7 @@ impl<'a> Figures<'a> {
     pub(super) fn close(&self, length: Duration) {
         let charge = self.throttles.as_deref().and_then(|name| self.charge(name));
         if let Some(charge) = charge {
-            self.correct(charge, Corrected::Left { units: 0, length });
+            self.correct(charge, Corrected::Quota { units: 0, length });
         }
     }
 
@@ -191,7 +191,7 @@ impl<'a> Figures<'a> {
             }
             QuotaThen::Tighten { units, length } => {
                 if let Some(charge) = self.charge(limit) {
-                    self.correct(charge, Corrected::Left { units, length });
+                    self.correct(charge, Corrected::Quota { units, length });
                 }
             }
         }

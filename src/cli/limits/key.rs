@@ -180,7 +180,7 @@ impl KeyState {
         store: &dyn Store,
         name: &str,
     ) -> Result<WaitReasons, Refusal> {
-        let left = self.look.state.as_ref().map(|state| state.left.until);
+        let left = self.look.state.as_ref().map(|state| state.quota.until);
         let waited = WaitReasons {
             owed: self.owed,
             quota: left.is_some_and(|until| until > self.look.now.as_micros()),

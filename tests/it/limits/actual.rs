@@ -156,7 +156,7 @@ async fn a_debt_and_a_reported_quota_can_be_forgiven(store: Store) {
 
         let limit = self::limit(&format!("forgotten-{i}"), limit.policy().rule.clone());
         let length = HOUR;
-        let left = of(&limit, Corrected::Left { units: 0, length });
+        let left = of(&limit, Corrected::Quota { units: 0, length });
         store.correct(&left).await.unwrap();
         assert_eq!(lacks(&take(&store, &limit, 1).await.1), Lacks::Quota);
         let forgotten = of(&limit, Corrected::Forgiven);

@@ -22,7 +22,7 @@ use crate::support::soak::longer;
 use self::event::event;
 use self::play::play;
 use self::world::Sight::{
-    self, Again, Ahead, Back, Closed, Full, Granted, Left, NextReturn, Owed, Repeat, Unknown,
+    self, Again, Ahead, Back, Closed, Full, Granted, NextReturn, Owed, Quota, Repeat, Unknown,
 };
 use self::world::{KINDS, RULES, World};
 
@@ -62,7 +62,7 @@ fn lua_decides_as_rust_does_about_gcra() {
             (NextReturn, 5),
             (Closed, 100),
             (Back, 20),
-            (Left, 100),
+            (Quota, 100),
             (Owed, 20),
             (Ahead, 8),
         ],
@@ -80,7 +80,7 @@ fn lua_decides_as_rust_does_about_token_buckets() {
             (NextReturn, 50),
             (Closed, 100),
             (Back, 20),
-            (Left, 100),
+            (Quota, 100),
             (Owed, 20),
             (Ahead, 5),
         ],
@@ -98,7 +98,7 @@ fn lua_decides_as_rust_does_about_fixed_windows() {
             (NextReturn, 50),
             (Closed, 200),
             (Back, 20),
-            (Left, 100),
+            (Quota, 100),
             (Owed, 20),
             (Ahead, 15),
         ],
@@ -116,7 +116,7 @@ fn lua_decides_as_rust_does_about_sliding_logs() {
             (NextReturn, 40),
             (Closed, 150),
             (Back, 20),
-            (Left, 100),
+            (Quota, 100),
             (Owed, 20),
             (Ahead, 8),
         ],
@@ -133,7 +133,7 @@ fn lua_decides_as_rust_does_about_calls_under_way() {
             (Granted, 150),
             (Full, 80),
             (Closed, 200),
-            (Left, 100),
+            (Quota, 100),
             (Ahead, 5),
             (Again, 150),
         ],
@@ -150,7 +150,7 @@ fn lua_decides_as_rust_does_about_repeats() {
             (Granted, 250),
             (Full, 300),
             (Closed, 300),
-            (Left, 150),
+            (Quota, 150),
             (Ahead, 10),
             (Repeat, 100),
             (Unknown, 80),
@@ -171,7 +171,7 @@ fn lua_decides_as_rust_does_about_all_kinds_together() {
             (Full, 50),
             (Closed, 400),
             (Back, 50),
-            (Left, 200),
+            (Quota, 200),
             (Owed, 50),
             (Ahead, 10),
             (Repeat, 15),

@@ -283,7 +283,7 @@ fn take(charge: &CellCharge<'_>, cell: &mut Cell, ticket: Ticket, now: StoreTime
     cell.put(taken);
     if let Some(state) = &mut cell.state {
         state.owed = Owed::default();
-        state.left.units = state.left.units.saturating_sub(charge.cost.units());
+        state.quota.units = state.quota.units.saturating_sub(charge.cost.units());
     }
     let state = cell.state.as_ref();
     AfterGrant {

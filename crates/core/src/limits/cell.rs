@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::UnusedUnits;
 use super::generation::{ClosedReason, Generation, LostWait};
-use super::rule::{Left, LimitState, Rule, TakenUnits};
+use super::rule::{LimitState, Quota, Rule, TakenUnits};
 use crate::time::StoreTime;
 use crate::version::PolicyVersion;
 
@@ -98,7 +98,7 @@ impl Cell {
         let Some((taken, ahead)) = state.as_ref().and_then(|s| rule.settled(&s.taken, now)) else {
             return Self::default();
         };
-        let left = state.as_ref().and_then(|state| state.left.at(now));
+        let quota = state.as_ref().and_then(|state| state.quota.at(now));
         let owed = state.as_ref().map(|state| state.owed).unwrap_or_default();
         let next_return = state
             .map(|state| state.next_return)
@@ -106,7 +106,7 @@ impl Cell {
         let mut state = LimitState {
             taken,
             next_return: next_return.unwrap_or_default(),
-            left: left.unwrap_or_default(),
+            quota: quota.unwrap_or_default(),
             owed,
         };
         state.owed = rule.still_owed(&state, now);
@@ -120,13 +120,13 @@ impl Cell {
     /// Sets what was taken; everything else about the key stays.
     pub(super) fn put(&mut self, taken: TakenUnits) {
         let before = self.state.take();
-        let (next_return, left, owed) = before
-            .map(|state| (state.next_return, state.left, state.owed))
+        let (next_return, quota, owed) = before
+            .map(|state| (state.next_return, state.quota, state.owed))
             .unwrap_or_default();
         self.state = Some(LimitState {
             taken,
             next_return,
-            left,
+            quota,
             owed,
         });
         self.changed = true;
@@ -169,17 +169,17 @@ pub fn tighten(
     let Some(untouched) = limit.rule.untouched(now) else {
         return true;
     };
-    let known = cell.state.as_ref().and_then(|state| state.left.at(now));
+    let known = cell.state.as_ref().and_then(|state| state.quota.at(now));
     if known.is_some_and(|known| known.units < units) {
         return true;
     }
     if cell.state.is_none() {
         cell.put(untouched);
     }
-    let end = (now + length.min(Left::MAX)).as_micros();
+    let end = (now + length.min(Quota::MAX)).as_micros();
     let until = known.map_or(end, |known| known.until.max(end));
     if let Some(state) = &mut cell.state {
-        state.left = Left { units, until };
+        state.quota = Quota { units, until };
         cell.changed = true;
     }
     true

@@ -16,7 +16,7 @@ use std::num::NonZeroU32;
 use super::cell::{Cell, Limit, LimitAccess};
 use super::fixed_window::FixedWindow;
 use super::rule::{LimitState, Rule};
-use super::{Fit, Lacks, Left, MEMORY_MAX, NextReturn, TakenUnits, Ticket};
+use super::{Fit, Lacks, MEMORY_MAX, NextReturn, Quota, TakenUnits, Ticket};
 use crate::rate::Cost;
 use crate::time::{StoreTime, micros};
 
@@ -72,9 +72,9 @@ impl Rule {
         if self.owed(state, now) > 0 {
             return Lacks::Debt;
         }
-        let left = state.and_then(|state| state.left.at(now));
-        match left {
-            Some(left) if cost.units() > left.units => Lacks::Quota,
+        let quota = state.and_then(|state| state.quota.at(now));
+        match quota {
+            Some(quota) if cost.units() > quota.units => Lacks::Quota,
             _ => Lacks::Room,
         }
     }
@@ -147,8 +147,8 @@ pub fn forgive(limit: &Limit<'_>, cell: &mut Cell, now: StoreTime) -> bool {
     if let Some(state) = &mut cell.state
         && limit.rule.untouched(now).is_some()
     {
-        (state.owed, state.left, state.next_return) =
-            (Owed::default(), Left::default(), NextReturn::default());
+        (state.owed, state.quota, state.next_return) =
+            (Owed::default(), Quota::default(), NextReturn::default());
         cell.changed = true;
     }
     true

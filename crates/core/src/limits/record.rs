@@ -14,7 +14,7 @@ use super::concurrency::{CountedCall, CountedCalls};
 use super::fixed_window::Windows;
 use super::gcra::Debt;
 use super::once::OnceState;
-use super::rule::{Left, LimitState, NextReturn, Rule, TakenUnits};
+use super::rule::{LimitState, NextReturn, Quota, Rule, TakenUnits};
 use super::sliding_log::Log;
 use super::token_bucket::Tokens;
 use super::{Owed, Ticket};
@@ -31,19 +31,19 @@ pub fn write(state: &LimitState, now: StoreTime) -> String {
     let mut text = taken_text(&state.taken);
     let LimitState {
         next_return,
-        left,
+        quota,
         owed,
         ..
     } = state;
-    let is_left = left.until > now.as_micros();
+    let has_quota = quota.until > now.as_micros();
     let is_owed = owed.units > 0;
     if next_return.at > now.as_micros() {
         write!(text, "|{} {}", next_return.at, next_return.spacing).ok();
-    } else if is_left || is_owed {
+    } else if has_quota || is_owed {
         text.push_str("|0 0");
     }
-    if is_left {
-        write!(text, "|{} {}", left.units, left.until).ok();
+    if has_quota {
+        write!(text, "|{} {}", quota.units, quota.until).ok();
     } else if is_owed {
         text.push_str("|0 0");
     }
@@ -98,8 +98,8 @@ fn push(text: &mut String, number: u64) {
 pub fn read(text: &str, rule: &Rule) -> Option<LimitState> {
     let mut parts = text.splitn(4, '|');
     let first = parts.next()?;
-    let [mut next_return, mut left, mut owed] = [(0, 0); 3];
-    for pair in [&mut next_return, &mut left, &mut owed] {
+    let [mut next_return, mut quota, mut owed] = [(0, 0); 3];
+    for pair in [&mut next_return, &mut quota, &mut owed] {
         if let Some(part) = parts.next() {
             *pair = read_pair(part)?;
         }
@@ -121,9 +121,9 @@ pub fn read(text: &str, rule: &Rule) -> Option<LimitState> {
             at: next_return.0,
             spacing: next_return.1,
         },
-        left: Left {
-            units: left.0,
-            until: left.1,
+        quota: Quota {
+            units: quota.0,
+            until: quota.1,
         },
         owed: Owed {
             units: owed.0,

@@ -55,7 +55,7 @@ pub struct LimitState {
     /// When the next message that is sent away should come back.
     pub next_return: NextReturn,
     /// How much the downstream says is left.
-    pub left: Left,
+    pub quota: Quota,
     /// Units that calls used beyond their costs, and that the limit had no room for.
     pub owed: Owed,
 }
@@ -74,15 +74,15 @@ pub struct NextReturn {
 /// How much the downstream says is left of a key: until then no more than so many units pass. Units that pass
 /// are subtracted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Left {
+pub struct Quota {
     /// Units of the limit, without the costs that were granted since.
     pub units: u64,
     /// In microseconds of the store's clock. It counts only while it is after now, and not further ahead than
-    /// [`Left::MAX`].
+    /// [`Quota::MAX`].
     pub until: u64,
 }
 
-impl Left {
+impl Quota {
     /// What is left counts for no longer than this: a time further ahead shows that the clock went back.
     pub const MAX: Duration = Duration::from_secs(24 * 3600);
 
@@ -162,10 +162,10 @@ impl Rule {
             Some(state) => self.fit_behind_debt(state, units),
             None => of_kind!(self, taken(state), |kind, own, _| kind.fit(own, at, all)),
         };
-        let left = state.and_then(|state| state.left.at(now));
-        match (left.filter(|left| units > left.units), fit) {
-            (Some(left), Fit::Now) => Fit::At(left.until),
-            (Some(left), Fit::At(at)) => Fit::At(at.max(left.until)),
+        let quota = state.and_then(|state| state.quota.at(now));
+        match (quota.filter(|quota| units > quota.units), fit) {
+            (Some(quota), Fit::Now) => Fit::At(quota.until),
+            (Some(quota), Fit::At(at)) => Fit::At(at.max(quota.until)),
             (_, fit) => fit,
         }
     }
@@ -220,10 +220,10 @@ impl Rule {
                 .reset_at
                 .max(state.map_or(0, |state| self.paid_at(state))),
         };
-        match state.and_then(|state| state.left.at(now)) {
-            Some(left) if left.units < room.remaining => Room {
-                remaining: left.units,
-                reset_at: room.reset_at.max(left.until),
+        match state.and_then(|state| state.quota.at(now)) {
+            Some(quota) if quota.units < room.remaining => Room {
+                remaining: quota.units,
+                reset_at: room.reset_at.max(quota.until),
             },
             _ => room,
         }
@@ -254,7 +254,7 @@ impl Rule {
     pub fn dies_at(&self, state: &LimitState) -> StoreTime {
         let dies = of_kind!(self, Some(&state.taken), |kind, own, _| own
             .map_or(0, |own| kind.dies_at(own)));
-        StoreTime::from_micros(dies.max(state.left.until).max(self.paid_at(state)))
+        StoreTime::from_micros(dies.max(state.quota.until).max(self.paid_at(state)))
     }
 
     /// How long it takes until all of the limit is back, in microseconds. At least one.

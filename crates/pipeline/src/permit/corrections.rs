@@ -54,7 +54,7 @@ impl LeftOfKey {
     fn correction(self, key: LimitKey, askers: u64, now: Mono) -> Correction {
         let under_way = self.limit.under_way(key).saturating_mul(askers);
         Correction {
-            what: Corrected::Left {
+            what: Corrected::Quota {
                 units: self.units.saturating_sub(under_way),
                 length: self.length.saturating_sub(now.since(self.at)),
             },
@@ -89,7 +89,7 @@ impl Corrections {
             self.due = self.due.max(now + COLLECT);
         }
         match correction.what {
-            Corrected::Left { units, length } => {
+            Corrected::Quota { units, length } => {
                 let name = (Arc::clone(&correction.limit.name), correction.key);
                 // What no longer counts says nothing. Otherwise fewer units count, and the later end, as in the store
                 // (`core::limits::cell`).

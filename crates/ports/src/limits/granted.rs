@@ -130,7 +130,7 @@ pub struct Correction {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Corrected {
     /// The downstream says that so many units are left, for so long (`core::limits::cell::tighten`).
-    Left {
+    Quota {
         /// In units of the limit. 0: nothing passes.
         units: u64,
         /// From the moment at which the store writes it; more than 24 hours count as 24. Zero: it is over already.

@@ -123,7 +123,7 @@ impl MemoryStore {
         let in_force = self.in_force(&correction.limit, now);
         let (name, limit) = (name(&correction.limit, correction.key), in_force.limit());
         match correction.what {
-            Corrected::Left { units, length } => states.tighten(&name, &limit, units, length, now),
+            Corrected::Quota { units, length } => states.tighten(&name, &limit, units, length, now),
             Corrected::Less { units, at } => {
                 let since = in_force.version.since();
                 states.refund(&name, &limit, since, &at.unused(units), now);

@@ -31,7 +31,7 @@ pub(super) type Back = (Index, i64, Option<u32>);
 #[derive(Clone, Debug)]
 pub(super) enum Said {
     /// How much is left, and for how long.
-    Left(u64, u64),
+    Quota(u64, u64),
     /// So many units of one of the last grants, taken so much earlier or later, were not used.
     Less(Index, i64, u32),
     /// So many units were used beyond a cost.
@@ -177,7 +177,7 @@ fn said() -> impl Strategy<Value = Said> {
         1 => any::<u64>().prop_map(|units| (units >> 12).max(1)),
     ];
     prop_oneof![
-        2 => (0..12_u64, length).prop_map(|(units, length)| Said::Left(units, length)),
+        2 => (0..12_u64, length).prop_map(|(units, length)| Said::Quota(units, length)),
         3 => (index(), prop_oneof![5 => Just(0_i64), 1 => -20_000..20_000_i64], 1..4_u32)
             .prop_map(|(which, by, units)| Said::Less(which, by, units)),
         4 => units.prop_map(Said::More),

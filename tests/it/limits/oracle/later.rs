@@ -1,7 +1,7 @@
 //! Time passes by moving the times in the states.
 
 use sluiced_core::limits::once::OnceState;
-use sluiced_core::limits::{Left, LimitState, NextReturn, Owed, TakenUnits};
+use sluiced_core::limits::{LimitState, NextReturn, Owed, Quota, TakenUnits};
 use sluiced_core::time::StoreTime;
 
 pub(super) fn moved(time: StoreTime, by: i64) -> StoreTime {
@@ -56,9 +56,9 @@ pub(super) fn later(state: LimitState, by: i64) -> LimitState {
             at: moved(state.next_return.at),
             ..state.next_return
         },
-        left: Left {
-            until: moved(state.left.until),
-            ..state.left
+        quota: Quota {
+            until: moved(state.quota.until),
+            ..state.quota
         },
         owed: Owed {
             from: moved(state.owed.from),

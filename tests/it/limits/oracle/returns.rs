@@ -85,7 +85,7 @@ impl Play<'_> {
         let from = self.time();
         let undone = self.world.store.correct(&corrections);
         let undone = self.world.runtime.block_on(undone).unwrap();
-        self.world.saw(Sight::Left, said.len() - undone.len());
+        self.world.saw(Sight::Quota, said.len() - undone.len());
         for (name, before) in &before {
             // Of the moment that explained it.
             let (back, owed) = (std::cell::Cell::new(0), std::cell::Cell::new(0));
@@ -111,7 +111,7 @@ impl Play<'_> {
                 back.set(0);
                 for what in own {
                     match what {
-                        Corrected::Left { units, length } => {
+                        Corrected::Quota { units, length } => {
                             cell::tighten(&limit, &mut cell, units, length, now);
                         }
                         Corrected::Less { units, at } => {
@@ -142,7 +142,7 @@ impl Play<'_> {
     /// What is written down of an answer.
     fn corrected(&self, name: Name, said: &Said, latest: StoreTime) -> Corrected {
         match *said {
-            Said::Left(units, length) => Corrected::Left {
+            Said::Quota(units, length) => Corrected::Quota {
                 units,
                 length: Duration::from_micros(length),
             },
@@ -272,12 +272,12 @@ fn happened(
     let is_changed = changed.is_some();
     if let Some(taken) = changed {
         let known = cell.state.take();
-        let known = known.map(|state| (state.next_return, state.left, state.owed));
-        let (next_return, left, owed) = known.unwrap_or_default();
+        let known = known.map(|state| (state.next_return, state.quota, state.owed));
+        let (next_return, quota, owed) = known.unwrap_or_default();
         cell.state = Some(LimitState {
             taken,
             next_return,
-            left,
+            quota,
             owed,
         });
         cell.changed = true;

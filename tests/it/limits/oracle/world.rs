@@ -33,7 +33,7 @@ pub(super) enum Sight {
     /// Units came back.
     Back,
     /// An answer was written down.
-    Left,
+    Quota,
     /// Something was owed after it.
     Owed,
     /// A state lay ahead of now.

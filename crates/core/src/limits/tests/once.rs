@@ -194,7 +194,7 @@ fn all_states_are_written_and_read() {
         let state = LimitState {
             taken: TakenUnits::Once(claim),
             next_return: Default::default(),
-            left: Default::default(),
+            quota: Default::default(),
             owed: Default::default(),
         };
         assert_eq!(write(&state, at(START)), text);

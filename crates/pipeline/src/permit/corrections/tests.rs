@@ -98,7 +98,7 @@ fn less(units: u32) -> Corrected {
 
 const fn left(units: u64) -> Corrected {
     let length = Duration::from_secs(30);
-    Corrected::Left { units, length }
+    Corrected::Quota { units, length }
 }
 
 /// What a store is given of these, and what of it is kept.
@@ -132,7 +132,7 @@ async fn many_answers_about_a_key_are_few_corrections() {
     ];
     let store = CorrectionsStore::default();
     let (given, kept) = written(&store, &all).await;
-    let [first, second, third, Corrected::Left { units: 4, .. }] = given[..] else {
+    let [first, second, third, Corrected::Quota { units: 4, .. }] = given[..] else {
         panic!("{given:?}");
     };
     assert_eq!([first, second, third], [less(2), less(1), more(12)]);
@@ -159,7 +159,7 @@ async fn what_was_used_beyond_a_cost_is_kept_until_it_is_written() {
 
 #[tokio::test]
 async fn a_key_that_is_closed_for_long_opens_no_earlier_because_of_a_second_answer() {
-    let left = |units, seconds| Corrected::Left {
+    let left = |units, seconds| Corrected::Quota {
         units,
         length: Duration::from_secs(seconds),
     };
@@ -171,7 +171,7 @@ async fn a_key_that_is_closed_for_long_opens_no_earlier_because_of_a_second_answ
         ([left(0, 1), left(3, 3600)], 1),
     ] {
         let (given, _) = written(&CorrectionsStore::default(), &all).await;
-        let [Corrected::Left { units: 0, length }] = given[..] else {
+        let [Corrected::Quota { units: 0, length }] = given[..] else {
             panic!("{given:?}");
         };
         assert_eq!(length.as_secs_f64().ceil() as u64, seconds, "{all:?}");
@@ -181,7 +181,7 @@ async fn a_key_that_is_closed_for_long_opens_no_earlier_because_of_a_second_answ
 #[test]
 fn what_no_longer_counts_does_not_hide_what_a_later_answer_says() {
     let (limit, start) = (limit(), Mono::default());
-    let left = |units, millis| Corrected::Left {
+    let left = |units, millis| Corrected::Quota {
         units,
         length: Duration::from_millis(millis),
     };
@@ -194,7 +194,7 @@ fn what_no_longer_counts_does_not_hide_what_a_later_answer_says() {
         matches!(
             written[..],
             [Correction {
-                what: Corrected::Left { units: 4, .. },
+                what: Corrected::Quota { units: 4, .. },
                 ..
             }]
         ),

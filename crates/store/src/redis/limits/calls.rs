@@ -73,7 +73,7 @@ impl Limits {
             let (cell, count) = (batch.cells(), places.len());
             for (correction, place) in rest.iter().zip(places) {
                 let what = match correction.what {
-                    Corrected::Left { units, length } => [0, units, micros(length), 0],
+                    Corrected::Quota { units, length } => [0, units, micros(length), 0],
                     Corrected::Less { units, at } => {
                         let UnusedUnits { at, cost, age } = at.unused(units);
                         [1, cost.units(), at.as_micros(), micros(age)]
