@@ -53,7 +53,7 @@ enum Consequence {
     /// The downstream is away: again when it is back, and not before other messages until this time.
     Away(Option<Mono>),
     /// Refused, while others may pass: again after the wait.
-    Aside(Duration),
+    Wait(Duration),
     /// Refused like all others: nothing is called for so long.
     Freeze(Duration),
     Dead(DeadReason),
@@ -72,11 +72,11 @@ pub fn decide(
     let is_repeatable = call.rules.max_attempts > 1 || !call.maybe_delivered;
     let away = ended.away.filter(|_| is_repeatable);
     let (meant, keys) = call.interpret(away, refusals);
-    let freeze = match meant {
+    let freeze_for = match meant {
         Consequence::Freeze(wait) => Some(wait),
         _ => None,
     };
-    let closes = match (call.outcome, call.throttles) {
+    let close_key_for = match (call.outcome, call.throttles) {
         (Outcome::Throttled { wait }, ThrottleSubject::Key { .. }) => Some(wait),
         _ => None,
     };
@@ -87,9 +87,9 @@ pub fn decide(
         claims: call.claims_end(consequence),
         returns_units: call.returns_units(consequence),
         came_early: call.outcome == Outcome::Accepted && call.tries.refused_without_subject,
-        is_denied: matches!(consequence, Consequence::Freeze(_) | Consequence::Aside(_)),
-        freeze,
-        closes,
+        is_refused: matches!(consequence, Consequence::Freeze(_) | Consequence::Wait(_)),
+        freeze_for,
+        close_key_for,
         keys,
         report: ended.report,
         kept_breaker_open: ended.kept_breaker_open,
@@ -176,7 +176,7 @@ impl CallEnd<'_> {
                 }
                 match self.tries.refused_for(self.now.store) >= self.rules.max_throttled {
                     true => Consequence::Dead(DeadReason::Throttled),
-                    false => Consequence::Aside(wait),
+                    false => Consequence::Wait(wait),
                 }
             }
         };
@@ -205,7 +205,7 @@ impl CallEnd<'_> {
         } else if refused_for >= self.rules.max_throttled && ruling.others_pass {
             Consequence::Dead(DeadReason::Throttled)
         } else {
-            Consequence::Aside(ruling.wait)
+            Consequence::Wait(ruling.wait)
         };
         // After the freeze the next call is for another key.
         let has_others = ruling.is_about_all && !self.keys.is_empty();
@@ -243,7 +243,7 @@ impl CallEnd<'_> {
             // The configuration says what such an answer means.
             Consequence::Done => None,
             _ if self.once == OnceRule::NeverRepeats => Some(DeadReason::Unknown),
-            Consequence::Away(_) | Consequence::Aside(_) | Consequence::Freeze(_)
+            Consequence::Away(_) | Consequence::Wait(_) | Consequence::Freeze(_)
                 if self.is_last() =>
             {
                 Some(DeadReason::AttemptsExhausted)
@@ -271,7 +271,7 @@ impl CallEnd<'_> {
             Consequence::Retry(wait) => {
                 again(self.place_of_wait(wait, Cause::Failed, opening), false)
             }
-            Consequence::Aside(wait) => {
+            Consequence::Wait(wait) => {
                 // Another route is tried once.
                 let is_first = self.tries.refused_since.is_none();
                 let other_route_first = is_first && wait > self.rules.max_hold;
@@ -307,7 +307,7 @@ impl CallEnd<'_> {
         let spends = match consequence {
             Consequence::Done | Consequence::WithNewCredentials => false,
             Consequence::Retry(_) | Consequence::Dead(_) => true,
-            Consequence::Away(_) | Consequence::Freeze(_) | Consequence::Aside(_) => {
+            Consequence::Away(_) | Consequence::Freeze(_) | Consequence::Wait(_) => {
                 self.maybe_taken()
             }
         };
@@ -317,13 +317,13 @@ impl CallEnd<'_> {
             in_parts: self.has_rest && !spends && consequence != Consequence::Done,
             refused_since: match consequence {
                 Consequence::Freeze(_) => None,
-                Consequence::Aside(_) => before.refused_since.or(Some(self.now.store)),
+                Consequence::Wait(_) => before.refused_since.or(Some(self.now.store)),
                 _ => before.refused_since,
             },
             refused_without_subject: matches!(
                 (consequence, self.outcome, self.throttles),
                 (
-                    Consequence::Aside(_),
+                    Consequence::Wait(_),
                     Outcome::Throttled { .. },
                     ThrottleSubject::Unsaid
                 )

@@ -28,9 +28,9 @@ const REVIEW_AGAIN: Duration = Duration::from_secs(10);
 /// The end of a pause that has none.
 pub const NO_END: StoreTime = StoreTime::from_micros(u64::MAX);
 
-/// A call ended.
+/// What the end of a call means for the breaker of its route.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct CallEnded {
+pub struct BreakerEffect {
     /// What to report to the store.
     pub report: Option<BreakerReport>,
     /// The call failed because the downstream is away: the failure says nothing about its message.
@@ -69,8 +69,8 @@ pub struct Gate {
     breaker: Option<Breaker>,
     /// Until when an operator paused it. May be over.
     paused_until: Option<StoreTime>,
-    /// Until when a keyed limit grants nothing.
-    closed_until: Option<Mono>,
+    /// Until when an operator paused its keyed limits.
+    limits_paused_until: Option<Mono>,
     /// Until when a keyed limit that is for all messages is not asked.
     spent_until: Option<Mono>,
     /// Until when that limit grants no more, according to its answer.
@@ -105,7 +105,7 @@ impl Gate {
             stretch: None,
             breaker: breaker.map(Breaker::new),
             paused_until: None,
-            closed_until: None,
+            limits_paused_until: None,
             spent_until: None,
             no_grants_until: None,
             sends,
@@ -138,9 +138,9 @@ impl Gate {
         self.breaker.as_ref().map_or(0, Breaker::version)
     }
 
-    /// A keyed limit grants nothing before `until`.
-    pub fn close(&mut self, until: Mono) {
-        self.closed_until = self.closed_until.max(Some(until));
+    /// An operator paused keyed limits of the route, the last of them until then; `None`: none is paused.
+    pub fn pause_limits(&mut self, until: Option<Mono>) {
+        self.limits_paused_until = until;
         self.next_review = None;
     }
 
@@ -148,7 +148,7 @@ impl Gate {
     /// that it granted are sent: if their units were returned, they would be granted again at the opening,
     /// and the next message denied as now. Until then a held message asks every [`ASKED_AGAIN`], and the tap
     /// stays closed until one passes.
-    pub fn limit_used_up(&mut self, until: Mono, now: Mono) {
+    pub fn note_used_up(&mut self, until: Mono, now: Mono) {
         self.spent_until = self.spent_until.max(Some(until.min(now + ASKED_AGAIN)));
         self.no_grants_until = self.no_grants_until.max(Some(until));
         self.next_review = None;
@@ -161,9 +161,9 @@ impl Gate {
         self.next_review = None;
     }
 
-    /// What the keyed limits said no longer counts.
-    pub fn reopen(&mut self) {
-        (self.closed_until, self.spent_until, self.no_grants_until) = (None, None, None);
+    /// A keyed limit that was used up may grant again.
+    pub fn forget_used_up(&mut self) {
+        (self.spent_until, self.no_grants_until) = (None, None);
         self.next_review = None;
     }
 
@@ -193,9 +193,9 @@ impl Gate {
     }
 
     /// A call ended, with this sign of the downstream.
-    pub fn note_call_end(&mut self, evidence: Evidence, now: Mono) -> CallEnded {
+    pub fn note_call_end(&mut self, evidence: Evidence, now: Mono) -> BreakerEffect {
         let Some(breaker) = &mut self.breaker else {
-            return CallEnded::default();
+            return BreakerEffect::default();
         };
         let (was_closed, was_probing) = (breaker.is_closed(), breaker.is_probing());
         let pauses = breaker.pauses_alone();
@@ -210,7 +210,7 @@ impl Gate {
         if gate_may_change {
             self.next_review = None;
         }
-        CallEnded {
+        BreakerEffect {
             report,
             away,
             gate_may_change,
@@ -276,7 +276,7 @@ impl Gate {
             return None;
         }
         let later = |at: &Mono| *at > now;
-        self.closed_until = self.closed_until.filter(later);
+        self.limits_paused_until = self.limits_paused_until.filter(later);
         self.spent_until = self.spent_until.filter(later);
         let known = self.hours.as_ref().zip(store_now);
         let stretch = known.map(|(hours, at)| hours.stretch(at));
@@ -338,7 +338,7 @@ impl Gate {
             hours,
             paused,
             away,
-            self.closed_until,
+            self.limits_paused_until,
             self.spent_until,
             due,
         ];
@@ -359,7 +359,7 @@ impl Gate {
         let shut = stretch.is_some_and(|stretch| !stretch.open);
         let hours = changes.hours.filter(|_| shut);
         let closed = hours
-            .max(self.closed_until)
+            .max(self.limits_paused_until)
             .max(changes.paused)
             .max(changes.away);
         let why = if changes.away.is_some() {

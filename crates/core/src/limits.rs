@@ -34,7 +34,7 @@ use crate::rate::Cost;
 use crate::time::{StoreTime, micros};
 
 pub use owed::{Owed, add_debt, forgive, most_plausible};
-pub use rule::{Left, LimitState, NextReturn, Rule, TakenUnits};
+pub use rule::{LimitState, NextReturn, Quota, Rule, TakenUnits};
 
 #[cfg(test)]
 mod tests;

@@ -74,7 +74,8 @@ pub trait Queued {
     fn prefetch(&self) -> usize {
         usize::MAX
     }
-    /// The message has no place to wait but memory.
+    /// The message has no place to wait but memory. Where its deadline comes before its limit has room, it is refused
+    /// with the time to come back, and does not expire.
     fn waits_only_here(&self) -> bool {
         false
     }
@@ -133,9 +134,6 @@ pub struct HoldRules {
     pub holds: bool,
     /// The longest wait in memory.
     pub max_hold: Duration,
-    /// A message whose deadline comes before its limit has room is refused with the time to come back, and does not
-    /// expire.
-    pub refuses: bool,
     /// For how long the message has existed.
     pub age: Duration,
 }
@@ -146,7 +144,6 @@ impl Default for HoldRules {
             may_move: false,
             holds: true,
             max_hold: Duration::MAX,
-            refuses: false,
             age: Duration::ZERO,
         }
     }

@@ -103,7 +103,7 @@ pub enum CameFrom {
     /// From the work queue, and must not be parked: it has a priority or a time of its own, or a limit has
     /// sent it away.
     Bound,
-    /// The message was parked before.
+    /// The message was parked before, on whichever way it comes now: it is not parked again.
     Parked,
 }
 
@@ -130,7 +130,7 @@ pub struct Parking {
     kept: u64,
     /// Messages that are parked at most.
     most: u64,
-    /// In hand, from the work queue.
+    /// In hand, of those that were never parked.
     held: u64,
     /// Tenants with messages in hand, and tenants seen lately.
     tenants: HashMap<u64, Tenant>,

@@ -15,20 +15,22 @@
 //!   WaitsForKey <───────────────── denied     refunded, Ready again
 //! ```
 //!
-//! A message that no keyed limit counts goes from `Ready` to its slot. Nothing is sent without a slot
-//! and, where keyed limits count it, a permit that is still valid when the call leaves.
+//! A message that no keyed limit counts goes from `Ready` to its slot, or, where it goes before others that are asked
+//! for, through `Permitted`, with a permit that never runs out. Nothing is sent without a slot and, where keyed limits
+//! count it, a permit that is still valid when the call leaves.
 //!
 //! Events go in through the methods, actions come out of [`Scheduler::poll`]. The daemon, the simulation and
 //! the tests use the same methods, so what an answer means is decided in one place.
 //!
 //! What it must know of a message is in `message`. By file: `ready` is the order of those that wait for a slot,
-//! `key_queues` has those that wait for a key; `questions` decides when to ask and for how many, `batch` for
-//! which, `answers` what follows, `denials` where a denied message waits; `serving` gives a slot its message, takes
-//! messages out or delays them; `waits` says what a route waits for.
+//! `key_queues` has those that wait for a key; `questions` decides when to ask and for how many, `batch` for which,
+//! `answers` what follows, `denials` where a denied message waits, `events` what else is reported; `serving` gives a
+//! slot its message, takes messages out or delays them; `waits` says what a route waits for.
 
 mod answers;
 mod batch;
 mod denials;
+mod events;
 mod key_queues;
 mod questions;
 mod ready;
@@ -98,8 +100,8 @@ pub enum Action<T> {
         /// Whether a message of the key was accepted, or that is unknown.
         how: NotCalled,
     },
-    /// A keyed limit grants nothing to this route before `until`.
-    Close {
+    /// A keyed limit that is for all messages grants no more to this route before `until`.
+    UsedUp {
         /// The number of the route ([`Queued::route`]).
         route: usize,
         /// On the local clock, later than the store's time by what the mapping may be wrong.
@@ -208,13 +210,14 @@ impl<T: Queued> Scheduler<T> {
 
     /// A message that was taken in its turn waits for a key.
     fn join(&mut self, key: KeyId, item: T) {
-        self.take_back(&item);
+        self.restore_start_tag(&item);
         self.key_queues.join(key, item);
     }
 
     /// A message that was taken was not sent, and is gone or waits for a key.
-    fn take_back(&mut self, item: &T) {
-        self.ready.take_back(item, self.key_queues.open_keys());
+    fn restore_start_tag(&mut self, item: &T) {
+        self.ready
+            .restore_start_tag(item, self.key_queues.open_keys());
     }
 
     /// The key that a message has to wait for in memory, if any.
@@ -333,7 +336,7 @@ impl<T: Queued> Scheduler<T> {
     /// would be of no use to it.
     fn slots_ahead(&self, now: Mono) -> Head {
         let head = self
-            .next_keyed()
+            .next_to_ask()
             .or_else(|| self.ready.peek())
             .or_else(|| self.coming(now).next());
         let questions = self.questions.as_ref();

@@ -17,7 +17,7 @@ use futures::stream::FuturesUnordered;
 use tracing::{debug, info, warn};
 
 use super::handle::PacerHandle;
-use super::job::WaitingMessage;
+use super::job::{AskedUnder, WaitingMessage};
 use super::meters::{AdmissionMeters, KeyedMeters};
 use super::permit::refunder::Refunder;
 use super::permit::tickets::Tickets;
@@ -95,7 +95,8 @@ impl Admission {
         let last = asked.item.job.ticket.map(Ticket::next);
         let ticket = last.unwrap_or_else(|| self.keyed.tickets.next());
         asked.item.job.ticket = Some(ticket);
-        asked.item.refunder = Some(self.keyed.refunder.clone());
+        let refunder = self.keyed.refunder.clone();
+        asked.item.asked = Some(AskedUnder { ticket, refunder });
         Candidate {
             charges: asked.item.job.charges().to_vec(),
             was_denied: asked.was_denied,

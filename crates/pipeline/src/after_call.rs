@@ -28,7 +28,7 @@ use super::handle::{PacerHandle, ToPacer};
 use super::job::Job;
 use super::permit::Permit;
 use super::permit::claims::Claims;
-use super::verdict::{add_answer, dead, later};
+use super::verdict::{add_answer, dead};
 
 static CUT: LogLimit = LogLimit::new(Duration::from_secs(60));
 
@@ -48,8 +48,8 @@ pub(super) struct AnsweredCall {
 
 impl AnsweredCall {
     /// Decides what follows, and does it. Returns once the verdict is given, or the message waits for another call.
-    pub(super) async fn settle(self, pacer: &PacerHandle) {
-        let follows = self.read(pacer);
+    pub(super) async fn finish(self, pacer: &PacerHandle) {
+        let follows = self.decide_and_measure(pacer);
         let Self {
             mut job,
             mut judgement,
@@ -64,13 +64,13 @@ impl AnsweredCall {
         let detail = &judgement.detail;
         tell_gate(&job, &follows, detail, pacer);
         tell_keys(&job, follows.keys, pacer);
-        if follows.is_denied {
+        if follows.is_refused {
             job.route.meters.denials.increment(1);
         }
         if follows.came_early {
             pacer.measures.note_refusal(pacer.clock.now());
         }
-        if let Some(wait) = follows.freeze {
+        if let Some(wait) = follows.freeze_for {
             pacer.freeze(wait, detail);
         }
         job.history.tries = follows.tries;
@@ -93,8 +93,9 @@ impl AnsweredCall {
         }
     }
 
-    /// Reads the answer, measures the call, and corrects the limits by the numbers in it. Returns what else follows.
-    fn read(&self, pacer: &PacerHandle) -> AfterCall {
+    /// Decides what follows by the numbers of the answer, measures the call, and corrects its limits. What else follows
+    /// is for [`Self::finish`].
+    fn decide_and_measure(&self, pacer: &PacerHandle) -> AfterCall {
         let now = pacer.now();
         let figures = Figures::read(&self.job, &self.judgement, &self.taken, now, pacer);
         let follows = self.decide(&figures, now, pacer);
@@ -104,7 +105,7 @@ impl AnsweredCall {
             figures.correct_used(&follows.used);
         }
         figures.tighten(&follows.quotas);
-        if let Some(length) = follows.closes {
+        if let Some(length) = follows.close_key_for {
             figures.close(length);
         }
         follows
@@ -255,8 +256,8 @@ async fn call_again(
                 Cause::Failed => Why::CallFailed,
                 Cause::Refused => Why::Throttled,
             };
-            let verdict = later(&job.history, wait, now);
-            job.settle_because(verdict, Some(why));
+            let verdict = job.history.later(wait, now);
+            job.settle_because(verdict, Some(why), now);
         }
     }
 }

@@ -10,7 +10,6 @@ use sluiced_ports::downstream::Undecodable;
 use super::handle::{PacerHandle, ToPacer};
 use super::job::{Job, WaitingMessage};
 use super::permit::Permit;
-use super::verdict::back;
 
 /// A request with a body beyond this is made on another thread.
 const LARGE: usize = 64 * 1024;
@@ -32,8 +31,8 @@ pub(super) async fn prepared(job: Box<Job>, pacer: &PacerHandle) -> Option<Waiti
             let (job, why) = failed;
             warn!(route = %job.route.name, %why, "cannot be prepared again; given back");
             let now = pacer.store_time(pacer.clock.now());
-            let verdict = back(&job.history, Duration::ZERO, now);
-            job.settle(verdict);
+            let verdict = job.history.back(Duration::ZERO, now);
+            job.settle(verdict, now);
             None
         }
     }

@@ -15,7 +15,7 @@ use sluiced_core::judge::DeadReason;
 use sluiced_core::message::Share;
 use sluiced_core::parking::CameFrom;
 use sluiced_core::rate::Cost;
-use sluiced_core::time::{Now, StoreTime};
+use sluiced_core::time::{Mono, Now, StoreTime};
 use sluiced_core::zone::Zone;
 use sluiced_ports::downstream::{Call, Facts};
 use sluiced_ports::limits::{Charge, LimitInputs, key_id, limit_key, message_key};
@@ -30,7 +30,7 @@ use super::route::holding::HeldToken;
 use super::route::rules::tenant_number;
 use super::route::sharing::MovedMessage;
 use super::route::{Route, RouteLimit};
-use super::verdict::{dead, expired, judge_unfit, later, parked, too_costly};
+use super::verdict::{dead, expired, judge_unfit, parked, too_costly};
 
 static NO_PRIORITY: LogLimit = LogLimit::new(Duration::from_secs(10));
 
@@ -51,20 +51,32 @@ pub(super) fn decode(
     }
     let wait = own_wait(message, now.store);
     let origin = origin(message, &history, wait);
-    decode_or_settle(route, delivery, history, origin, now)
+    decode_or_settle(route, delivery, history, Arrival { origin, wait }, now)
 }
 
 /// Makes a message that waits for its slot from a delivery that another route of the queue received, or settles it.
 /// It is never parked here: the route that received it has already decided to hold it.
 pub(super) fn decode_moved(
     route: &Arc<Route>,
-    moved: MovedMessage,
+    mut moved: MovedMessage,
     now: Now,
 ) -> Option<WaitingMessage> {
-    let (delivery, history) = (moved.delivery, moved.history);
-    let mut waiting = decode_or_settle(route, delivery, history, CameFrom::Bound, now)?;
-    waiting.job.ticket = moved.ticket;
+    let (delivery, history, ticket) = moved.take()?;
+    let arrival = Arrival {
+        origin: CameFrom::Bound,
+        wait: own_wait(delivery.message(), now.store),
+    };
+    let mut waiting = decode_or_settle(route, delivery, history, arrival, now)?;
+    waiting.job.ticket = ticket;
     Some(waiting)
+}
+
+/// How a message came.
+#[derive(Clone, Copy)]
+struct Arrival {
+    origin: CameFrom,
+    /// How long its own headers make it wait.
+    wait: Duration,
 }
 
 /// The message of a delivery, or `None` if it is settled.
@@ -72,14 +84,14 @@ fn decode_or_settle(
     route: &Arc<Route>,
     delivery: Delivery,
     history: History,
-    origin: CameFrom,
+    arrival: Arrival,
     now: Now,
 ) -> Option<WaitingMessage> {
     let decoder = Decoder {
         route,
         message: delivery.message(),
         history: &history,
-        origin,
+        arrival,
         now,
     };
     match decoder.read() {
@@ -120,7 +132,7 @@ struct Decoder<'a> {
     route: &'a Arc<Route>,
     message: &'a Message,
     history: &'a History,
-    origin: CameFrom,
+    arrival: Arrival,
     now: Now,
 }
 
@@ -128,7 +140,7 @@ impl Decoder<'_> {
     /// Reads it. The error is its verdict without a call.
     fn read(&self) -> Result<DecodedParts, Verdict> {
         let route = self.route;
-        let (ends, wait) = self.may_be_sent()?;
+        let (ends, wait) = (self.may_be_sent()?, self.arrival.wait);
         let facts = route.facts(self.history);
         let (demand, zone) = self.count(facts)?;
         let (times, wait) = self.find_times(ends, wait, zone)?;
@@ -140,7 +152,12 @@ impl Decoder<'_> {
         let waits_since = opened.map_or(born, |opened| born.max(opened));
         let held = route
             .holding
-            .take_in(demand.share, self.origin, waits_since, self.now.local)
+            .take_in(
+                demand.share,
+                self.arrival.origin,
+                waits_since,
+                self.now.local,
+            )
             .ok_or_else(|| parked(demand.share, self.history, self.now.store))?;
         let call = route
             .downstream
@@ -166,8 +183,8 @@ impl Decoder<'_> {
         judge_unfit(self.route, self.history, reason, detail, self.now.store)
     }
 
-    /// Until when it may be sent, if there is an end, and how long its own headers make it wait.
-    fn may_be_sent(&self) -> Result<(Option<StoreTime>, Duration), Verdict> {
+    /// Until when it may be sent, if there is an end.
+    fn may_be_sent(&self) -> Result<Option<StoreTime>, Verdict> {
         let (message, history, now) = (self.message, self.history, self.now.store);
         let rules = &self.route.rules;
         if let Some(why) = message.headers.get(header::UNREADABLE) {
@@ -183,13 +200,13 @@ impl Decoder<'_> {
             let detail = format!("{bytes} bytes; max_body is {most}");
             return Err(self.dead_verdict(DeadReason::Oversized, detail));
         }
-        let wait = own_wait(message, now);
+        let wait = self.arrival.wait;
         if wait > rules.calls.max_hold {
             // It came back before its time: it goes back for the rest.
             let rest = self.route.sharing.opening(now + wait).since(now);
-            return Err(later(history, rest, now));
+            return Err(history.later(rest, now));
         }
-        Ok((ends, wait))
+        Ok(ends)
     }
 
     /// When it may be sent, by the clock of its own `zone` if it has one, and how long it waits for that.
@@ -212,7 +229,7 @@ impl Decoder<'_> {
         let opening = hours.opens(now.store + wait);
         let until_opening = opening.since(now.store);
         if until_opening > rules.calls.max_hold {
-            return Err(later(self.history, until_opening, now.store));
+            return Err(self.history.later(until_opening, now.store));
         }
         let closes = hours.stretch(opening).until;
         times.closes = closes.map(|at| (local(at), at));
@@ -229,7 +246,7 @@ impl Decoder<'_> {
             debug!(route = %route.name, %why, "a limit cannot count a message");
             invalid(why.to_string())
         })?;
-        let demand = demand(route, &inputs);
+        let demand = demand(route, &inputs, self.now.local);
         // The templates know the limits of the file; they may have been lowered since.
         for Charge { limit, cost, .. } in &demand.charges {
             let most = limit.policy().rule.max_cost();
@@ -242,12 +259,12 @@ impl Decoder<'_> {
 }
 
 /// What a message takes of the limits of its route.
-fn demand(route: &Route, inputs: &LimitInputs) -> Demand {
+fn demand(route: &Route, inputs: &LimitInputs, now: Mono) -> Demand {
     let counting = &route.counting;
     let priority = inputs.priority.as_ref().map(|made| match made {
         Ok(priority) => *priority,
         Err(why) => {
-            if let Some(more) = NO_PRIORITY.event(route.ends.now()) {
+            if let Some(more) = NO_PRIORITY.event(now) {
                 warn!(route = %route.name, %why, "a message has no priority of its own: it has 0{more}");
             }
             0

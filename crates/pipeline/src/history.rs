@@ -12,7 +12,7 @@ use sluiced_core::after_call::Tries;
 use sluiced_core::rate::MAX_WINDOW;
 use sluiced_core::time::StoreTime;
 use sluiced_ports::message::{HeaderValue, Message, header};
-use sluiced_ports::queue::HeaderPatch;
+use sluiced_ports::queue::{HeaderPatch, Verdict};
 
 /// More than any route allows. A publisher may write any number into the header.
 const MOST_ATTEMPTS: u32 = 1_000_000;
@@ -115,6 +115,23 @@ impl History {
         patch
     }
 
+    /// Through the wait ladder: back in the work queue after `delay`.
+    pub(super) fn later(&self, delay: Duration, now: StoreTime) -> Verdict {
+        let mut headers = self.headers();
+        headers.push((header::NOT_BEFORE, time_header(now + delay)));
+        Verdict::Later { delay, headers }
+    }
+
+    /// Back to its queue. A message that has failed or was refused before, or was taken in part, goes there through the
+    /// wait ladder, when its `wait` is over: otherwise that would be forgotten.
+    pub(super) fn back(&self, wait: Duration, now: StoreTime) -> Verdict {
+        if self.tries.spent() > 0 || self.tries.refused_since.is_some() {
+            self.later(wait, now)
+        } else {
+            Verdict::GiveBack
+        }
+    }
+
     /// When it was published, as far as that is known. A publisher whose clock is ahead makes no message younger.
     pub(super) fn born(&self, message: &Message) -> StoreTime {
         published(message).map_or(self.first_seen, |at| at.min(self.first_seen))
@@ -168,7 +185,7 @@ pub(super) fn own_wait(message: &Message, now: StoreTime) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::verdict::{back, later, parked};
+    use crate::verdict::parked;
     use sluiced_core::message::Share;
     use sluiced_core::parking::ParkedQueue;
     use sluiced_ports::queue::Verdict;
@@ -193,7 +210,7 @@ mod tests {
         assert_eq!(known.first_seen, StoreTime::from_micros(5));
         assert_eq!(known.expires, Some(StoreTime::from_micros(9)));
         assert_eq!(known.tries.last_status, Some(503));
-        let Verdict::Later { headers, .. } = later(&known, Duration::ZERO, NOW) else {
+        let Verdict::Later { headers, .. } = known.later(Duration::ZERO, NOW) else {
             panic!("it goes through the wait ladder");
         };
         for (name, value) in headers
@@ -230,7 +247,7 @@ mod tests {
         let first = History::of(&message, NOW);
         let made = first.made_id.expect("one is made");
         assert_ne!(History::of(&message, NOW).made_id, Some(made), "random");
-        let Verdict::Later { headers, .. } = later(&first, Duration::ZERO, NOW) else {
+        let Verdict::Later { headers, .. } = first.later(Duration::ZERO, NOW) else {
             panic!("it goes through the wait ladder");
         };
         let headers = headers.into_iter();
@@ -301,9 +318,9 @@ mod tests {
             },
             ..whole
         };
-        assert_eq!(back(&whole, Duration::ZERO, NOW), Verdict::GiveBack);
-        let left = back(&in_parts, Duration::ZERO, NOW);
-        assert_eq!(left, later(&in_parts, Duration::ZERO, NOW));
+        assert_eq!(whole.back(Duration::ZERO, NOW), Verdict::GiveBack);
+        let left = in_parts.back(Duration::ZERO, NOW);
+        assert_eq!(left, in_parts.later(Duration::ZERO, NOW));
         let Verdict::Later { headers, .. } = left else {
             panic!("it goes through the wait ladder");
         };

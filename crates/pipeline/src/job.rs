@@ -31,7 +31,7 @@ use super::permit::refunder::Refunder;
 use super::route::Route;
 use super::route::holding::HeldToken;
 use super::route::sharing::{Intake, MovedMessage};
-use super::verdict::{expired, later, leaves_in_parts};
+use super::verdict::{expired, leaves_in_parts};
 
 /// A message that was decoded: its delivery, what it takes, and its history.
 pub(super) struct Job {
@@ -80,15 +80,21 @@ pub(super) struct Times {
 pub(super) struct WaitingMessage {
     pub(super) job: Box<Job>,
     call: Box<dyn Call>,
-    /// Where to return what its keyed limits may grant under its ticket, from a question on until they have granted
-    /// it.
-    pub(super) refunder: Option<Refunder>,
+    /// Under what its keyed limits were asked, from a question on until they have granted it.
+    pub(super) asked: Option<AskedUnder>,
     /// What its keyed limits granted; dropped unsent, it is refunded.
     pub(super) permit: Permit,
     /// Not to be sent before this, whatever its limits allow: another attempt after a failure, for example.
     pub(super) not_before: Option<Mono>,
     /// The number of the message in the order in which messages came to this pacer, once it has one.
     pub(super) arrival: Option<u64>,
+}
+
+/// Under what the keyed limits of a message were asked.
+pub(super) struct AskedUnder {
+    pub(super) ticket: Ticket,
+    /// Where to return what they may grant.
+    pub(super) refunder: Refunder,
 }
 
 const _: () = assert!(size_of::<WaitingMessage>() <= 160);
@@ -121,7 +127,7 @@ impl Job {
         WaitingMessage {
             job: self,
             call,
-            refunder: None,
+            asked: None,
             permit: Permit::none(),
             not_before: None,
             arrival: None,
@@ -157,11 +163,11 @@ impl Job {
     /// Moves it to another route of its queue.
     pub(super) fn move_to(self, to: &Intake) {
         self.route.meters.moved.increment(1);
-        to.take(MovedMessage {
-            delivery: self.delivery,
-            history: self.history.moved(),
-            ticket: self.ticket,
-        });
+        to.take(MovedMessage::new(
+            self.delivery,
+            self.history.moved(),
+            self.ticket,
+        ));
     }
 
     /// How many slots of its paced limit it takes.
@@ -222,7 +228,7 @@ impl Job {
         match (hours, closes) {
             (Some(hours), Some((at, closes))) if too_old.is_none_or(|old| *at < old) => {
                 let opening = hours.opens(now.max(*closes));
-                later(&self.history, opening.since(now), now)
+                self.history.later(opening.since(now), now)
             }
             _ => expired(&self.route, &self.history, now),
         }
@@ -238,14 +244,15 @@ impl Job {
         }
     }
 
-    /// Settles it.
-    pub(super) fn settle(self, verdict: Verdict) {
-        self.settle_because(verdict, None);
+    /// Settles it, at a time of the store.
+    pub(super) fn settle(self, verdict: Verdict, now: StoreTime) {
+        self.settle_because(verdict, None, now);
     }
 
     /// Settles it for a reason that the verdict does not have.
-    pub(super) fn settle_because(self, verdict: Verdict, why: Option<Why<'_>>) {
-        let verdict = leaves_in_parts(&self.route, &self.history, &verdict).unwrap_or(verdict);
+    pub(super) fn settle_because(self, verdict: Verdict, why: Option<Why<'_>>, now: StoreTime) {
+        let instead = leaves_in_parts(&self.route, &self.history, &verdict, now);
+        let verdict = instead.unwrap_or(verdict);
         self.leave(verdict, why, None);
     }
 

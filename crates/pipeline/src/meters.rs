@@ -145,7 +145,7 @@ metrics! {
         maybe_delivered: Counter = MAYBE_DELIVERED, "sluiced_maybe_delivered_total",
             "Calls without an answer that the downstream may have taken: each may become a duplicate.";
         breaker_open: Gauge = BREAKER_OPEN, "sluiced_breaker_open",
-            "1 after calls failed or were rejected in a row: nothing but single probes is sent, for all replicas.";
+            "1 after calls failed or were rejected in a row: nothing but single probes is sent, by all replicas, or by this one where only its calls fail.";
         breaker_opened: Counter = BREAKER_OPENED, "sluiced_breaker_opened_total",
             "How often calls that failed or were rejected in a row stopped the route.";
         setting_aside: Gauge = SETTING_ASIDE, "sluiced_setting_aside",

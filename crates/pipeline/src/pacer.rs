@@ -18,7 +18,7 @@
 //!            └────────── its units are returned ──── Refunding <──────────────────┘
 //! ```
 //!
-//! A message that no keyed limit counts goes from `Ready` to its slot. The steps outside of the scheduler are in
+//! A message that no keyed limit counts needs no permit (`core::scheduler`). The steps outside of the scheduler are in
 //! `messages`, what is reported to the pacer in `events`, what its routes allow in `gates`, what is looked at now and
 //! then in `review`.
 //!
@@ -31,6 +31,7 @@ mod gates;
 mod messages;
 mod review;
 
+use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 use std::task::Poll;
@@ -109,6 +110,8 @@ pub(super) struct Pacer {
     heartbeat: Heartbeat,
     /// Notified when the current policy is not the one that the scheduler knows.
     outdated: Arc<Notify>,
+    /// Until when operators paused keyed limits.
+    limit_pauses: BTreeMap<String, Mono>,
     /// What metrics have of the tally.
     counted: LeaseTally,
     /// When overdue messages were looked for last.
@@ -170,6 +173,7 @@ impl Pacer {
             alarm,
             heartbeat,
             outdated,
+            limit_pauses: BTreeMap::new(),
             counted: LeaseTally::default(),
             swept: clock.now(),
             arrivals: 0,
@@ -213,7 +217,7 @@ impl Pacer {
                     job.route.calls.passed_over();
                     let store_now = self.handle.store_time(now);
                     let verdict = job.verdict_past_deadline(store_now);
-                    job.settle(verdict);
+                    job.settle(verdict, store_now);
                 }
                 // Its session is gone: the broker delivers it again, to any replica that consumes.
                 Action::Stale(waiting) => drop(waiting),
@@ -234,7 +238,7 @@ impl Pacer {
                     item.job.route.calls.passed_over();
                     settle_not_called(item, by, how, self.handle.store_time(now));
                 }
-                Action::Close { route, until } => self.close_route(route, until),
+                Action::UsedUp { route, until } => self.note_used_up(route, until),
                 Action::Wait(until) => {
                     let review = self.review(now);
                     if let Some((done, stopped)) = self.finished(now) {
@@ -295,16 +299,12 @@ impl Pacer {
     }
 
     fn ask(&mut self, row: Row, ask: Ask, sent: Mono) {
-        let Some(rows) = self.handle.rows() else {
-            return;
+        let rows = self.handle.rows();
+        let Some((store, limit)) = rows.and_then(|rows| rows.store_and_limit(row)) else {
+            // The scheduler has this row, and the pacer does not: it asks again later, as if the store were away.
+            return self.scheduler.pacing_mut().note_failure(row, sent);
         };
-        let asking = async move {
-            let answer = match rows.limit(row) {
-                Some(limit) => rows.store.lease(limit, ask).await,
-                None => return std::future::pending().await,
-            };
-            (row, sent, answer)
-        };
+        let asking = async move { (row, sent, store.lease(&limit, ask).await) };
         self.asking.push(Box::pin(asking));
     }
 
@@ -342,7 +342,7 @@ impl Pacer {
                 }
                 Err(broadcast::error::RecvError::Closed) => self.notices = None,
             },
-            rung = self.alarm.until(until) => rung?,
+            passed = self.alarm.until(until) => passed?,
         }
         Ok(())
     }

@@ -40,7 +40,7 @@ pub(super) async fn run(route: Arc<Route>, pacer: PacerHandle, clock: Clock) {
         if let Some(pause) = route.fitness.pause_left() {
             sleep(pause.min(route.rules.hold_limit)).await;
             give_back_old(&route, &mut deliveries, &mut emptied, clock.now());
-            // Nothing more moves here; another route may send these.
+            // Nothing more moves here; another route may send these, which go back to the queue.
             while moved_in.try_recv().is_ok() {
                 route.sharing.released();
             }

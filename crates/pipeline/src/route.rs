@@ -6,11 +6,11 @@
 //! | `counting` | how its limits count messages | decode, admit |
 //! | `downstream`, `figures` | what its messages are sent to, and how numbers are read from answers | decode, send, after_call |
 //! | `gate` | whether it sends: hours, a pause, breaker, spent limits | pacer, after_call |
-//! | `calls` | its calls under way, and totals | pacer, send, progress |
+//! | `calls` | its calls under way, and totals | pacer, send, admit, progress |
 //! | `tap`, `subscription` | whether it consumes, and from where | receive, pacer |
-//! | `sharing` | the other routes of its queue | receive, pacer, after_call |
-//! | `holding` | the messages that are held, and how old they are | decode, pacer |
-//! | `fitness` | whether its messages can be sent at all | decode, receive |
+//! | `sharing` | the other routes of its queue | receive, decode, pacer, after_call |
+//! | `holding` | the messages that are held, and how old they are | decode, pacer, after_call |
+//! | `fitness` | whether its messages can be sent at all | decode, receive, verdicts, its tap |
 //! | `ends` | the log, the journal and the results of messages that leave | verdicts |
 //! | `meters`, `way` | what is measured about it | all |
 //!

@@ -69,7 +69,7 @@ pub(super) async fn perform(
                 slot,
                 started,
             };
-            answered.settle(&pacer).await;
+            answered.finish(&pacer).await;
             drop(under_way);
         }
         Err(why) => {

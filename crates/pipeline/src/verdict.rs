@@ -1,9 +1,9 @@
 //! The verdicts: what becomes of a message, with all that a person, a replay or the next round needs in its
 //! headers. Only "done" is made elsewhere.
 //!
-//! A message is unfit where no request can be made from it, or where a limit can never let it pass. `decode` finds
-//! most of these, and `admit` those that were in memory when a limit was lowered. Both ask [`judge_unfit`] for the
-//! verdict (`route::fitness`).
+//! A message is unfit where no request can be made from it, or where a limit can never let it pass. `decode` finds most
+//! of these, and `uncalled::departed` those that were in memory when a limit was lowered. Both ask [`judge_unfit`] for
+//! the verdict (`route::fitness`).
 
 use std::time::Duration;
 
@@ -67,7 +67,7 @@ pub(super) fn judge_unfit(
     match route.fitness.record_unfit(&why) {
         Unfit::Dies => dead(history, reason, detail, now),
         Unfit::IsSetAside => {
-            let mut verdict = later(history, ASIDE, now);
+            let mut verdict = history.later(ASIDE, now);
             if let Verdict::Later { headers, .. } = &mut verdict {
                 headers.push((header::SET_ASIDE, HeaderValue::Text(why)));
             }
@@ -85,7 +85,7 @@ pub(super) fn too_costly(limit: &str, most: u64) -> String {
 pub(super) fn expired(route: &Route, history: &History, now: StoreTime) -> Verdict {
     if route.rules.on_denied == OnDenied::Refuse {
         // A caller is answered by this verdict; nothing waits.
-        return later(history, Duration::ZERO, now);
+        return history.later(Duration::ZERO, now);
     }
     match route.rules.on_expired {
         WhenUnsendable::Drop => Verdict::Dropped,
@@ -102,46 +102,22 @@ pub(super) fn denied(history: &History, limit: &str, wait: Duration, now: StoreT
     dead(history, DeadReason::Denied, detail, now)
 }
 
-/// Through the wait ladder: back in the work queue after `delay`.
-pub(super) fn later(history: &History, delay: Duration, now: StoreTime) -> Verdict {
-    let mut headers = history.headers();
-    headers.push((header::NOT_BEFORE, time_header(now + delay)));
-    Verdict::Later { delay, headers }
-}
-
-/// Back to its queue. A message that has failed or was refused before, or was taken in part, goes there through the
-/// wait ladder, when its `wait` is over: otherwise that would be forgotten.
-pub(super) fn back(history: &History, wait: Duration, now: StoreTime) -> Verdict {
-    if history.tries.spent() > 0 || history.tries.refused_since.is_some() {
-        later(history, wait, now)
-    } else {
-        Verdict::GiveBack
-    }
-}
-
 /// The verdict of a message that was taken in part and leaves this replica. It would be sent as a whole, which spends
 /// an attempt: after its last one it is a dead letter. `None`: nothing else follows.
 pub(super) fn leaves_in_parts(
     route: &Route,
     history: &History,
     verdict: &Verdict,
+    now: StoreTime,
 ) -> Option<Verdict> {
-    let Verdict::Later { delay, .. } = verdict else {
-        return None;
-    };
-    if !history.tries.in_parts {
+    if !history.tries.in_parts || !matches!(verdict, Verdict::Later { .. }) {
         return None;
     }
-    let written = verdict
-        .header(header::NOT_BEFORE)
-        .and_then(HeaderValue::as_int);
-    let not_before = StoreTime::from_micros(written.map_or(0, |at| at.unsigned_abs()));
     let (spent, most) = (history.tries.spent(), route.rules.calls.max_attempts);
     if spent >= most {
         let detail = format!(
             "some of its segments were taken, and the others cannot be sent from this replica; {spent} of {most} attempts are spent"
         );
-        let now = not_before - *delay;
         return Some(dead(history, DeadReason::AttemptsExhausted, detail, now));
     }
     if let Some(more) = IN_PARTS.event(route.ends.now()) {

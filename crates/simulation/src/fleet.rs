@@ -381,7 +381,7 @@ impl<'a, W: FleetWatch> Fleet<'a, W> {
                     let by = u8::try_from(by).unwrap_or(u8::MAX);
                     self.ended(replica, item.id, EndWithoutCall::Never(by));
                 }
-                Action::Close { until, .. } => replica.gate.limit_used_up(until, mono),
+                Action::UsedUp { until, .. } => replica.gate.note_used_up(until, mono),
                 Action::Wait(until) => {
                     replica.wake += 1;
                     let gate = replica.gate.next_review().unwrap_or(mono);

@@ -25,15 +25,15 @@ pub struct AfterCall {
     /// What the call took of limits with a key is returned: the downstream is away because it refuses the credentials,
     /// and one call at a time probes. Where others are accepted meanwhile, a refused call may have counted.
     pub returns_units: bool,
-    /// The message was refused, which counts as a denial.
-    pub is_denied: bool,
+    /// The downstream refused the message for now: that is counted with the denials.
+    pub is_refused: bool,
     /// The message was refused for nothing that the answer named, and is accepted now: its call before this one came
     /// too early.
     pub came_early: bool,
     /// The limit is frozen for so long, for every replica.
-    pub freeze: Option<Duration>,
+    pub freeze_for: Option<Duration>,
     /// The key that the answer names has nothing left for so long, for every replica.
-    pub closes: Option<Duration>,
+    pub close_key_for: Option<Duration>,
     /// Which of its keys pass again, and which are refused.
     pub keys: KeyChanges,
     /// What must be reported to the store of the breaker.

@@ -63,7 +63,7 @@ impl Gate {
         rule: &TapRule,
         now: Mono,
     ) -> TapDecision {
-        let turn = match self.shut(rule, now) {
+        let decision = match self.shut(rule, now) {
             Some((why, look)) => TapDecision {
                 was: self.tap,
                 is: Tap::Closed,
@@ -73,8 +73,8 @@ impl Gate {
             },
             None => by_availability(self.tap, availability, rule, now),
         };
-        self.tap = turn.is;
-        turn
+        self.tap = decision.is;
+        decision
     }
 
     /// Closes the tap.

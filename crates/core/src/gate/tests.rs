@@ -89,21 +89,21 @@ fn a_paused_route_sends_nothing_until_the_end_of_the_pause() {
 }
 
 #[test]
-fn what_a_spent_limit_granted_is_sent_and_what_a_closed_one_granted_is_not() {
+fn what_a_spent_limit_granted_is_sent_and_what_a_paused_one_granted_is_not() {
     let mut gate = Gate::new(None, None);
-    gate.limit_used_up(at(4), at(1));
-    gate.limit_used_up(at(2), at(1));
+    gate.note_used_up(at(4), at(1));
+    gate.note_used_up(at(2), at(1));
     let granted = |opening| SendRule::Granted { opening, end: None };
     assert_eq!(
         gate.review(None, 0, at(1)).expect("it turns").is,
         granted(at(4))
     );
-    gate.close(at(3));
+    gate.pause_limits(Some(at(3)));
     let change = gate.review(None, 0, at(2)).expect("it turns");
     assert_eq!(change.is, SendRule::Nothing(at(4), ShutReason::Limit));
     let change = gate.review(None, 0, at(3)).expect("the first is over");
     assert_eq!(change.is, granted(at(4)));
-    gate.reopen();
+    gate.forget_used_up();
     let change = gate.review(None, 0, at(3)).expect("the other, too");
     assert_eq!(change.is, SendRule::All(None));
     assert!(change.is.held_until() < change.was.held_until());
@@ -114,7 +114,7 @@ fn what_a_spent_limit_granted_is_sent_and_what_a_closed_one_granted_is_not() {
 #[test]
 fn a_spent_limit_is_asked_again_while_the_tap_stays_closed() {
     let mut gate = Gate::new(None, None);
-    gate.limit_used_up(at(3600), at(1));
+    gate.note_used_up(at(3600), at(1));
     let asks = at(1) + ASKED_AGAIN;
     let change = gate.review(None, 0, at(2)).expect("it turns");
     assert_eq!(change.is.opening(), Some(asks));
@@ -127,7 +127,7 @@ fn a_spent_limit_is_asked_again_while_the_tap_stays_closed() {
     };
     let tap = |gate: &mut Gate, now| gate.decide_tap(Availability::Open, &rule, now).is;
     assert_eq!(tap(&mut gate, asks), Tap::Closed);
-    gate.limit_used_up(at(3600), asks);
+    gate.note_used_up(at(3600), asks);
     // An earlier grant shows nothing.
     gate.note_call(asks);
     assert_eq!(tap(&mut gate, asks), Tap::Closed);
@@ -142,7 +142,7 @@ fn while_the_downstream_is_away_one_call_leaves_at_a_time() {
     let mut gate = Gate::new(None, Some(rule()));
     assert_eq!(
         gate.note_call_end(Evidence::Away, at(1)),
-        CallEnded::default()
+        BreakerEffect::default()
     );
     let ended = gate.note_call_end(Evidence::Away, at(1));
     assert_eq!(ended.report, Some(BreakerReport::Failed));
@@ -196,16 +196,31 @@ fn a_call_of_a_downstream_that_is_there_reviews_nothing() {
     gate.note_call(at(1));
     assert_eq!(
         gate.note_call_end(Evidence::Accepted, at(1)),
-        CallEnded::default()
+        BreakerEffect::default()
     );
     assert_eq!(gate.next_review(), Some(Mono::NEVER));
+}
+
+/// An operator forgives what a key owes, or another limit has room again: the pause goes on.
+#[test]
+fn a_pause_of_a_limit_lasts_though_a_limit_may_grant_again() {
+    let mut gate = Gate::new(None, None);
+    gate.pause_limits(Some(at(20)));
+    gate.note_used_up(at(4), at(1));
+    gate.review(None, 0, at(1)).expect("it turns");
+    gate.forget_used_up();
+    let paused = SendRule::Nothing(at(20), ShutReason::Limit);
+    assert_eq!((gate.review(None, 0, at(2)), gate.sends()), (None, paused));
+    gate.pause_limits(None);
+    let change = gate.review(None, 0, at(2)).expect("it is resumed");
+    assert_eq!(change.is, SendRule::All(None));
 }
 
 #[test]
 fn a_route_that_waits_for_several_reasons_waits_for_the_last_of_them() {
     let mut gate = Gate::new(Some(mornings()), Some(rule()));
     gate.review(store(at(0)), 0, at(0));
-    gate.close(at(10 * 3600));
+    gate.pause_limits(Some(at(10 * 3600)));
     let change = gate.review(store(at(1)), 0, at(1)).expect("it turns");
     assert_eq!(
         change.is,
@@ -279,7 +294,7 @@ mod taps {
     fn a_shut_gate_keeps_it_closed_until_shortly_before_the_opening() {
         let mut gate = Gate::new(None, None);
         assert_eq!(turned(&mut gate, Availability::Open, HOLD).is, Tap::Open);
-        gate.close(at(20));
+        gate.pause_limits(Some(at(20)));
         gate.review(None, 0, at(10));
         let change = turned(&mut gate, Availability::Open, HOLD);
         assert_eq!(

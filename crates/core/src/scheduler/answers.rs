@@ -8,14 +8,14 @@
 use std::time::Duration;
 
 use super::batch::{AskedMessage, Question};
-use super::denials::{Denial, FULL_ASK_AGAIN};
-use super::key_queues::{KeyAnswer, PROBE};
+use super::denials::{AnswerTimes, Denial, FULL_ASK_AGAIN};
+use super::key_queues::KeyAnswer;
 use super::questions::{QuestionResult, Questions, SentQuestion};
 use super::{ASKED_AGAIN, Action, Scheduler};
 use crate::limits::Fit;
 use crate::limits::admission::{AfterGrant, Decision};
 use crate::message::{KeyId, Queued};
-use crate::time::{Mono, Now, StoreTime};
+use crate::time::{Mono, StoreTime};
 
 /// After this a message is asked for again if its limit has a policy that this replica does not know.
 const LEARN: Duration = Duration::from_millis(100);
@@ -32,36 +32,7 @@ fn question_result<T>(asked: &[AskedMessage<T>], decisions: &[Decision]) -> Ques
     result
 }
 
-/// Times of an answer.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct AnswerTimes {
-    /// When the question left, and when its answer came.
-    pub(super) sent: Mono,
-    pub(super) now: Mono,
-    /// When the store decided.
-    pub(super) decided: StoreTime,
-    /// When it decided on our clock, at the earliest.
-    since: Mono,
-}
-
-impl AnswerTimes {
-    /// When the answer came, and the time of the store in it.
-    pub(super) const fn both(&self) -> Now {
-        Now {
-            local: self.now,
-            store: self.decided,
-        }
-    }
-}
-
 impl<T: Queued> Scheduler<T> {
-    /// No other replica asks the store of keyed limits: there is none to wait for at the start.
-    pub const fn set_alone(&mut self) {
-        if let Some(questions) = &mut self.questions {
-            questions.set_alone();
-        }
-    }
-
     /// The store answered a question at its time `decided`: one decision for each message, in their order.
     /// With another number of decisions nothing is known, as if it had not answered.
     pub fn note_decisions(
@@ -71,11 +42,9 @@ impl<T: Queued> Scheduler<T> {
         decisions: Vec<Decision>,
         now: Mono,
     ) {
-        if decisions.len() != question.asked.len() {
+        let fits = decisions.len() == question.asked.len();
+        let Some(questions) = self.questions.as_mut().filter(|_| fits) else {
             return self.note_no_answer(question, now);
-        }
-        let Some(questions) = &mut self.questions else {
-            return;
         };
         let Question {
             asked,
@@ -100,7 +69,7 @@ impl<T: Queued> Scheduler<T> {
             untouched.extend(self.decided(asked, decision, &times));
         }
         self.put_back(untouched, now);
-        if self.permitted.is_empty() && self.asked.keyed == 0 && self.next_keyed().is_none() {
+        if self.permitted.is_empty() && self.asked.keyed == 0 && self.next_to_ask().is_none() {
             // Slots collected for a message that was denied are too old once its key opens.
             self.pacing.let_go();
         }
@@ -133,13 +102,13 @@ impl<T: Queued> Scheduler<T> {
                 self.denied(asked.item, &denial, times);
             }
             Decision::Never { by, most } => {
-                self.take_back(&asked.item);
+                self.restore_start_tag(&asked.item);
                 let item = asked.item;
                 self.next_actions
                     .push_back(Action::Never { item, by, most });
             }
             Decision::NotCalled { by, how } => {
-                self.take_back(&asked.item);
+                self.restore_start_tag(&asked.item);
                 let item = asked.item;
                 self.next_actions
                     .push_back(Action::NotCalled { item, by, how });
@@ -174,63 +143,6 @@ impl<T: Queued> Scheduler<T> {
         mapped.unwrap_or(now)
     }
 
-    /// The reason why the store did not decide may be over.
-    pub fn retry_now(&mut self, now: Mono) {
-        if let Some(questions) = &mut self.questions {
-            questions.retry_now(now);
-        }
-    }
-
-    /// Policies of keyed limits were replaced: a permit is valid for so long or longer.
-    pub const fn set_usable(&mut self, usable: Duration) {
-        if let Some(questions) = &mut self.questions {
-            questions.set_usable(usable);
-        }
-    }
-
-    /// Calls of a key ended: as many messages may ask as units came free.
-    pub fn note_freed(&mut self, key: KeyId, units: u64, now: Mono) {
-        self.key_queues.note_freed(key, units, now);
-    }
-
-    /// Units of a key were refunded: it may be asked for again at once.
-    pub fn note_refund(&mut self, keys: impl Iterator<Item = KeyId>) {
-        for key in keys {
-            self.key_queues.note_refund(key);
-        }
-    }
-
-    /// The downstream refuses a key until then, for all that is known. Its messages wait, as for a full limit: it
-    /// may end sooner, and messages without a place in memory are sent away. Then one is called at a time, until the
-    /// key [passes](Self::note_pass).
-    pub fn note_refusal(&mut self, key: KeyId, until: Mono) {
-        self.key_queues.note_refusal(key, until);
-    }
-
-    /// A call was made for a key that the downstream refuses: no other one is made before its answer, or for so long
-    /// that there will be none.
-    pub fn note_probe(&mut self, key: KeyId, now: Mono) {
-        self.key_queues.note_refusal(key, now + PROBE);
-    }
-
-    /// The downstream accepts a key again.
-    pub fn note_pass(&mut self, key: KeyId) {
-        self.key_queues.note_pass(key);
-    }
-
-    /// Other keys go before this one until then.
-    pub fn put_behind(&mut self, key: KeyId, until: Mono, now: Mono) {
-        let answer = KeyAnswer::At(until);
-        self.key_queues.note_answer(key, answer, now);
-    }
-
-    /// Permits ran out before they were used: fewer are wanted at a time.
-    pub fn note_run_out(&mut self) {
-        if let Some(questions) = &mut self.questions {
-            questions.note_run_out();
-        }
-    }
-
     /// The message waits for its slot with its permit. Its keys are open for as many more as the store returned.
     fn granted(&mut self, asked: AskedMessage<T>, passes: &[AfterGrant], times: &AnswerTimes) {
         let mut item = asked.item;
@@ -253,15 +165,15 @@ impl<T: Queued> Scheduler<T> {
 
     /// The message may not be asked for before `at`.
     fn put_off(&mut self, item: T, at: Mono) {
-        self.take_back(&item);
+        self.restore_start_tag(&item);
         self.delay(item, at);
     }
 
     /// No message of this route passes before `until`.
     pub(super) fn close(&mut self, route: usize, until: Mono) {
-        let said = |step: &Action<T>| matches!(step, Action::Close { route: known, until: at } if *known == route && *at >= until);
+        let said = |step: &Action<T>| matches!(step, Action::UsedUp { route: known, until: at } if *known == route && *at >= until);
         if !self.next_actions.iter().any(said) {
-            self.next_actions.push_back(Action::Close { route, until });
+            self.next_actions.push_back(Action::UsedUp { route, until });
         }
     }
 

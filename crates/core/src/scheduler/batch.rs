@@ -94,8 +94,9 @@ impl<T: Queued> Scheduler<T> {
         })
     }
 
-    /// The next message that needs a permit: of a key that is open, or one that is ready.
-    pub(super) fn next_keyed(&self) -> Option<&T> {
+    /// The next message of those that a question is made of: of a key that is open, or one that is ready. Where any
+    /// ready message needs a permit, this may be one that needs none: it goes before them.
+    pub(super) fn next_to_ask(&self) -> Option<&T> {
         let queued = self.key_queues.peek();
         let ready = self.ready.peek().filter(|_| self.ready.sum().keyed > 0);
         match (queued, ready) {
@@ -114,13 +115,13 @@ impl<T: Queued> Scheduler<T> {
 
     /// How many of the slots that are near enough have no message that may be sent.
     fn wanted(&self, questions: &Questions, now: Mono) -> Due<u64> {
-        let Some(best) = self.next_keyed() else {
+        let Some(best) = self.next_to_ask() else {
             return Due::Later(None);
         };
         if !self.pacing.is_paced() {
             return match self.pacing.availability(now) {
                 Availability::Until(at, _) => Due::Later(Some(at)),
-                Availability::Open | Availability::OutOfReach(_) => match questions.at_once() {
+                Availability::Open | Availability::OutOfReach(_) => match questions.may_want() {
                     0 => Due::Later(None),
                     wanted => Due::Now(wanted),
                 },
@@ -149,7 +150,7 @@ impl<T: Queued> Scheduler<T> {
         let slots = self.pacing.slots(best.is_urgent(), before + BATCH_MAX);
         let near = slots.iter().take_while(|slot| **slot <= end).count();
         let free = (near + self.pacing.collected()).saturating_sub(before);
-        let most = questions.at_once();
+        let most = questions.may_want();
         if most == 0 {
             return Due::Later(None);
         }
@@ -165,15 +166,15 @@ impl<T: Queued> Scheduler<T> {
         let Some(questions) = &self.questions else {
             return (Vec::new(), 0);
         };
-        let each = self.next_keyed().map_or(1, |item| item.cost().get());
+        let each = self.next_to_ask().map_or(1, |item| item.cost().get());
         let most = questions.candidates(wanted.div_ceil(u64::from(each)));
         let (mut wanted, mut batch) = (wanted, Vec::new());
         while wanted > 0 && batch.len() < most {
-            let Some(item) = self.pop_keyed() else {
+            let Some(item) = self.pop_to_ask() else {
                 break;
             };
             if item.is_over(now) {
-                self.take_back(&item);
+                self.restore_start_tag(&item);
                 self.next_actions.push_back(dismiss(item));
             } else if !item.is_keyed() {
                 wanted = wanted.saturating_sub(item.cost().units());
@@ -181,7 +182,7 @@ impl<T: Queued> Scheduler<T> {
             } else if let Some(key) = self.waits_for(&item, now) {
                 self.join(key, item);
             } else if let Some(key) = self.key_queues.full(&item, now) {
-                self.take_back(&item);
+                self.restore_start_tag(&item);
                 self.send_away_full(item, key, now);
             } else {
                 let others_wait = item.keys().any(|key| self.key_queues.has_waiting(key));
@@ -197,15 +198,15 @@ impl<T: Queued> Scheduler<T> {
         (batch, wanted.max(first).min(named))
     }
 
-    /// Takes [`Scheduler::next_keyed`].
-    fn pop_keyed(&mut self) -> Option<T> {
-        let next = self.next_keyed()?;
+    /// Takes [`Scheduler::next_to_ask`].
+    fn pop_to_ask(&mut self) -> Option<T> {
+        let next = self.next_to_ask()?;
         let (arrival, priority) = (next.arrival(), next.priority());
         let queued = self.key_queues.peek();
         if queued.is_some_and(|q| q.arrival() == arrival && q.priority() == priority) {
             let open = self.key_queues.open_keys();
             let item = self.key_queues.pop()?;
-            self.ready.charge(&item, open);
+            self.ready.advance_start_tag(&item, open);
             return Some(item);
         }
         self.ready.pop()

@@ -246,7 +246,7 @@ impl Bench {
                 Action::Never { item, .. } | Action::NotCalled { item, .. } => {
                     panic!("{item:?} fits")
                 }
-                Action::Close { route, .. } => panic!("route {route} closes"),
+                Action::UsedUp { route, .. } => panic!("the limit of route {route} is used up"),
                 Action::Wait(until) => return until.map(|at| at.as_micros().max(self.now + 1)),
             }
         }

@@ -14,7 +14,6 @@
 
 use std::time::Duration;
 
-use super::answers::AnswerTimes;
 use super::key_queues::KeyAnswer;
 use super::questions::Questions;
 use super::{ASKED_AGAIN, Action, Scheduler};
@@ -28,6 +27,28 @@ pub(super) const FULL_ASK_AGAIN: Duration = Duration::from_secs(1);
 /// of its age where it is not known how fast units come free.
 const FULL_AGE_PART: u32 = 8;
 const FULL_AWAY_MAX: Duration = Duration::from_secs(64);
+
+/// Times of an answer.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct AnswerTimes {
+    /// When the question left, and when its answer came.
+    pub(super) sent: Mono,
+    pub(super) now: Mono,
+    /// When the store decided.
+    pub(super) decided: StoreTime,
+    /// When it decided on our clock, at the earliest.
+    pub(super) since: Mono,
+}
+
+impl AnswerTimes {
+    /// When the answer came, and the time of the store in it.
+    pub(super) const fn both(&self) -> Now {
+        Now {
+            local: self.now,
+            store: self.decided,
+        }
+    }
+}
 
 /// The store's answer when it denied a message.
 #[derive(Clone, Copy, Debug)]
@@ -81,7 +102,7 @@ impl<T: Queued> Scheduler<T> {
         let place = self.place(&item, key, denial, times.both());
         if !matches!(place, WaitPlace::Here | WaitPlace::Route(_)) {
             self.key_queues.answered_in_passing(key, answer, times.sent);
-            self.take_back(&item);
+            self.restore_start_tag(&item);
             return self.leaves(item, place, denial, times.both());
         }
         if let WaitPlace::Route(until) = place {
@@ -166,7 +187,7 @@ impl<T: Queued> Scheduler<T> {
         }
         if item.deadline().is_some_and(|end| end <= here) {
             let wait = item.opening(denial.until.max(fits)).since(decided);
-            return match rules.refuses {
+            return match item.waits_only_here() {
                 true => WaitPlace::WaitQueue {
                     wait,
                     is_late: !is_full,

@@ -98,9 +98,9 @@ pub struct Questions {
     /// The deviation of round trips from that, smoothed.
     varies: Duration,
     /// Smoothed share of the candidates looked at that were granted, of [`SHARE_SCALE`].
-    granted: u64,
+    granted_share: u64,
     /// Grants wanted at a time, at most.
-    at_once: u64,
+    most_at_once: u64,
     /// Permits ran out since the last question.
     has_run_out: bool,
 }
@@ -109,7 +109,7 @@ impl Questions {
     /// For permits that are valid for `usable` or longer, and slots of `pacing`.
     #[must_use]
     pub fn of(pacing: &Pacing, usable: Duration, jitter: Jitter) -> Self {
-        let at_once = if pacing.is_paced() {
+        let most_at_once = if pacing.is_paced() {
             MOST_WANTED
         } else {
             FIRST_WANTED
@@ -127,8 +127,8 @@ impl Questions {
             failures: Failures::new(BACKOFF),
             trip: Duration::ZERO,
             varies: Duration::ZERO,
-            granted: SHARE_SCALE,
-            at_once,
+            granted_share: SHARE_SCALE,
+            most_at_once,
             has_run_out: false,
         }
     }
@@ -238,8 +238,8 @@ impl Questions {
 
     /// Grants that may be wanted beside the grants that are wanted already.
     #[must_use]
-    pub const fn at_once(&self) -> u64 {
-        self.at_once.saturating_sub(self.wanted)
+    pub const fn may_want(&self) -> u64 {
+        self.most_at_once.saturating_sub(self.wanted)
     }
 
     /// Grants that are wanted by the questions under way.
@@ -253,7 +253,7 @@ impl Questions {
     pub fn candidates(&self, wanted: u64) -> usize {
         let wanted = usize::try_from(wanted).unwrap_or(BATCH_MAX);
         let whole = usize::try_from(SHARE_SCALE).unwrap_or(usize::MAX);
-        let granted = usize::try_from(self.granted).unwrap_or(1).max(1);
+        let granted = usize::try_from(self.granted_share).unwrap_or(1).max(1);
         let for_all = (wanted * whole).div_ceil(granted);
         // Where hardly any is denied, more candidates would only be sent in vain.
         let surplus = if granted >= whole - whole / 32 {
@@ -269,7 +269,7 @@ impl Questions {
     /// A question for so many grants was sent.
     pub fn note_sent(&mut self, wanted: u64, now: Mono) {
         if std::mem::take(&mut self.has_run_out) {
-            self.at_once = (self.at_once / 2).max(1);
+            self.most_at_once = (self.most_at_once / 2).max(1);
         }
         self.under_way += 1;
         self.wanted += wanted;
@@ -297,10 +297,10 @@ impl Questions {
         let apart = trip.min(self.trip * SLOW_DEVIATIONS).abs_diff(self.trip);
         self.varies = (self.varies * 3 + apart) / 4;
         if let Some(share) = (outcome.granted * SHARE_SCALE).checked_div(outcome.looked_at) {
-            self.granted = (self.granted * 3 + share) / 4;
+            self.granted_share = (self.granted_share * 3 + share) / 4;
         }
         if wanted > 0 && outcome.slots >= wanted {
-            self.at_once = (self.at_once + self.at_once / 16 + 1).min(MOST_WANTED);
+            self.most_at_once = (self.most_at_once + self.most_at_once / 16 + 1).min(MOST_WANTED);
         }
         let fine = CLOCK_ERROR_GOOD.min(self.usable / 4);
         self.clock.follow(sent, decided, now, fine);

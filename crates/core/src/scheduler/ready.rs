@@ -129,16 +129,16 @@ impl<T: Queued> Ready<T> {
 
     /// A message that waited for a key is taken: its tenant is charged for it. `open_keys`: so many keys have such
     /// messages.
-    pub(super) fn charge(&mut self, item: &T, open_keys: usize) {
+    pub(super) fn advance_start_tag(&mut self, item: &T, open_keys: usize) {
         let level = self.by_priority.entry(item.priority()).or_default();
-        level.charge(item, open_keys);
+        level.advance_start_tag(item, open_keys);
     }
 
     /// A message that was taken was not sent, and is gone or waits for a key: its tenant is not charged for
     /// it.
-    pub(super) fn take_back(&mut self, item: &T, open_keys: usize) {
+    pub(super) fn restore_start_tag(&mut self, item: &T, open_keys: usize) {
         if let Some(level) = self.by_priority.get_mut(&item.priority()) {
-            level.take_back(item, open_keys);
+            level.restore_start_tag(item, open_keys);
         }
     }
 
@@ -238,7 +238,7 @@ impl<T: Queued> Level<T> {
         })
     }
 
-    fn charge(&mut self, item: &T, open_keys: usize) {
+    fn advance_start_tag(&mut self, item: &T, open_keys: usize) {
         let (due, step) = (self.start_tag(item), stride(item));
         let sharing = (self.start_tags.len() + open_keys) as u64 + 1;
         self.clock = self.clock.max(due).saturating_add(step / sharing);
@@ -337,7 +337,7 @@ impl<T: Queued> Level<T> {
         }
     }
 
-    fn take_back(&mut self, item: &T, open_keys: usize) {
+    fn restore_start_tag(&mut self, item: &T, open_keys: usize) {
         let name = item.share().tenant;
         let Some(known) = self.tenants.get(&name).map(|tenant| tenant.start_tag) else {
             return;

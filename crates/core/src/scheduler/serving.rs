@@ -81,7 +81,7 @@ impl<T: Queued> Scheduler<T> {
             let costs = self.asked_costs.values().flatten();
             return costs.max().map_or(1, |cost| cost.get() as usize);
         }
-        let askable = self.next_keyed().filter(|item| item.is_keyed());
+        let askable = self.next_to_ask().filter(|item| item.is_keyed());
         let next = askable.or_else(|| self.coming(now).next());
         next.map_or(1, |item| item.cost().get() as usize)
     }

@@ -8,7 +8,7 @@ use sluiced_core::time::{Mono, StoreTime};
 use sluiced_ports::clock::Moment;
 use sluiced_ports::limits::GrantedAt;
 
-use super::{Times, WaitingMessage};
+use super::{AskedUnder, Times, WaitingMessage};
 use crate::permit::Permit;
 use crate::route::rules::OnDenied;
 
@@ -84,7 +84,7 @@ impl Queued for WaitingMessage {
     fn granted(&mut self, at: StoreTime, ago: Duration) {
         let asked = Moment::ago(ago);
         let granted_at = GrantedAt { at, asked };
-        if let (Some(refunder), Some(ticket)) = (self.refunder.take(), self.job.ticket) {
+        if let Some(AskedUnder { ticket, refunder }) = self.asked.take() {
             self.permit = Permit::new(self.job.charges(), granted_at, ticket, &refunder);
         }
     }
@@ -103,7 +103,6 @@ impl Queued for WaitingMessage {
             may_move: route.sharing.is_shared(),
             holds: route.rules.on_denied == OnDenied::Hold,
             max_hold: route.rules.calls.max_hold,
-            refuses: route.rules.on_denied == OnDenied::Refuse,
             age: at.since(self.job.history.first_seen),
         }
     }

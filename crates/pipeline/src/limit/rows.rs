@@ -63,6 +63,15 @@ impl FreezeRow {
 }
 
 impl PacedRows {
+    /// What a row is leased from. `None`: there is no such row.
+    pub(crate) fn store_and_limit(self, row: Row) -> Option<(Arc<dyn Store>, PacedRow)> {
+        let limit = match row {
+            Row::Main => Some(self.main),
+            Row::Reserve => self.reserve,
+        };
+        limit.map(|limit| (self.store, limit))
+    }
+
     pub(crate) fn limit(&self, row: Row) -> Option<&PacedRow> {
         match row {
             Row::Main => Some(&self.main),

@@ -28,7 +28,7 @@ impl Pacer {
         let (scheduler, handle) = (&mut self.scheduler, &self.handle);
         self.admission.take_answer(answered, scheduler, handle);
         // The messages of the question are in the scheduler again.
-        self.give_back_all();
+        self.give_back_if_stopping();
         self.hold_shut();
     }
 
@@ -168,7 +168,7 @@ impl Pacer {
                 self.waits.end(&limit, WaitsFor::Debt);
                 self.waits.end(&limit, WaitsFor::Quota);
                 self.waits.end(&limit, WaitsFor::Lost);
-                self.on_policy_update(&limit, None);
+                self.ask_again(&limit);
             }
             Notice::Breaker { route } => self.breaker_changed(&route),
             // The task of the limit (`policies`) receives changes and sends the current policy.
@@ -199,6 +199,6 @@ impl Pacer {
             done,
             given_back: 0,
         });
-        self.give_back_all();
+        self.give_back_if_stopping();
     }
 }

@@ -69,12 +69,12 @@ impl Pacer {
         }
     }
 
-    /// A keyed limit grants no more to a route before `until`: it waits as a whole.
-    pub(super) fn close_route(&mut self, number: usize, until: Mono) {
+    /// A keyed limit that is for all messages grants no more to a route before `until`: it waits as a whole.
+    pub(super) fn note_used_up(&mut self, number: usize, until: Mono) {
         let mut routes = self.routes.iter();
         if let Some(route) = routes.find(|route| route.number == number) {
             let now = self.handle.clock.now();
-            route.gate.with(|gate| gate.limit_used_up(until, now));
+            route.gate.with(|gate| gate.note_used_up(until, now));
         }
     }
 
@@ -86,19 +86,39 @@ impl Pacer {
         let here = self.handle.known_store_time(now);
         let left = paused.zip(here).map(|(until, here)| until.since(here));
         let opens = left.filter(|left| !left.is_zero()).map(|left| now + left);
-        let counted = |route: &&Arc<Route>| route.counting.counts(limit);
-        for route in self.routes.iter().filter(counted) {
-            route.gate.with(Gate::reopen);
-            if let Some(opens) = opens {
-                route.gate.with(|gate| gate.close(opens));
-            }
+        match opens {
+            Some(opens) => self.limit_pauses.insert(limit.to_owned(), opens),
+            None => self.limit_pauses.remove(limit),
+        };
+        for route in self
+            .routes
+            .iter()
+            .filter(|route| route.counting.counts(limit))
+        {
+            let pauses = self.limit_pauses.iter();
+            let of_route = pauses.filter(|(limit, _)| route.counting.counts(limit));
+            let last = of_route.map(|(_, until)| *until).max();
+            route.gate.with(|gate| gate.pause_limits(last));
             self.waits.set_whole(limit, WaitsFor::Pause, opens);
         }
-        self.review_gates(now);
         let limits = self.routes.iter().flat_map(|route| route.counting.keyed());
         if let Some(usable) = limits.map(|limit| limit.usable()).min() {
             self.scheduler.set_usable(usable);
         }
+        self.ask_again(limit);
+    }
+
+    /// What a keyed limit said before no longer counts: the messages that waited for it ask again.
+    pub(super) fn ask_again(&mut self, limit: &str) {
+        let now = self.handle.clock.now();
+        for route in self
+            .routes
+            .iter()
+            .filter(|route| route.counting.counts(limit))
+        {
+            route.gate.with(Gate::forget_used_up);
+        }
+        self.review_gates(now);
         let of_limit = |waiting: &WaitingMessage| waiting.job.route.counting.counts(limit);
         self.scheduler.reopen(of_limit, now);
         let freed = self.scheduler.take_delayed(of_limit);

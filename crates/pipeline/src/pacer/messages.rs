@@ -11,7 +11,6 @@ use crate::ends::journal::Why;
 use crate::job::WaitingMessage;
 use crate::route::sharing::Intake;
 use crate::uncalled::departed::send_away;
-use crate::verdict::back;
 use sluiced_core::gate::Gate;
 use sluiced_core::message::Queued as _;
 use sluiced_core::scheduler::Departure;
@@ -135,7 +134,7 @@ impl Pacer {
     }
 
     /// While it stops, the messages of the scheduler go back to their queues.
-    pub(super) fn give_back_all(&mut self) {
+    pub(super) fn give_back_if_stopping(&mut self) {
         if matches!(self.phase, Phase::Stopping(_)) {
             for waiting in self.scheduler.extract_all() {
                 self.give_back(waiting);
@@ -151,7 +150,9 @@ impl Pacer {
         let now = self.handle.clock.now();
         let not_before = waiting.not_before.unwrap_or(now);
         let store_now = self.handle.store_time(now);
-        let verdict = back(&waiting.job.history, not_before.since(now), store_now);
-        waiting.job.settle_because(verdict, Some(Why::ReplicaStops));
+        let verdict = waiting.job.history.back(not_before.since(now), store_now);
+        waiting
+            .job
+            .settle_because(verdict, Some(Why::ReplicaStops), store_now);
     }
 }

@@ -18,7 +18,7 @@ use sluiced_telemetry::LogLimit;
 use crate::ends::journal::Why;
 use crate::job::WaitingMessage;
 use crate::route::rules::OnDenied;
-use crate::verdict::{self, dead, denied, judge_unfit, later, too_costly};
+use crate::verdict::{self, dead, denied, judge_unfit, too_costly};
 
 static DENIED: LogLimit = LogLimit::new(Duration::from_secs(10));
 
@@ -37,7 +37,7 @@ pub(crate) fn send_away(waiting: WaitingMessage, departure: &Departure, now: Mon
             info!(route = %route.name, limit = %limit.name, wait = %Span::rough(wait),
                 "denied: the message waits in the ladder, and others pass{more}");
         }
-        later(&job.history, wait, decided)
+        job.history.later(wait, decided)
     };
     if route.rules.denied_headers {
         // For a limit that is known to be full: the latest end of the calls under way, unless they are
@@ -55,7 +55,7 @@ pub(crate) fn send_away(waiting: WaitingMessage, departure: &Departure, now: Mon
         };
         verdict::add_denied_headers(&mut verdict, &explained);
     }
-    job.settle_because(verdict, Some(Why::DeniedBy(&limit.name)));
+    job.settle_because(verdict, Some(Why::DeniedBy(&limit.name)), decided);
 }
 
 /// The message costs more than its limit can ever let pass: the limit was lowered while the message was in memory.
@@ -63,7 +63,7 @@ pub(crate) fn settle_never(waiting: WaitingMessage, by: usize, most: u64, now: S
     let job = waiting.job;
     let detail = too_costly(&job.charges()[by].limit.name, most);
     let verdict = judge_unfit(&job.route, &job.history, DeadReason::Invalid, detail, now);
-    job.settle(verdict);
+    job.settle(verdict, now);
 }
 
 /// The message is not called: a message of its key was accepted before, or may have been and must not be sent twice.
@@ -77,7 +77,7 @@ pub(crate) fn settle_not_called(
     match how {
         NotCalled::Done => {
             job.route.meters.repeats.increment(1);
-            job.settle_because(Verdict::Done, Some(Why::Repeat));
+            job.settle_because(Verdict::Done, Some(Why::Repeat), now);
         }
         NotCalled::Unknown => {
             let detail = format!(
@@ -85,7 +85,7 @@ pub(crate) fn settle_not_called(
                 job.charges()[by].limit.name
             );
             let verdict = dead(&job.history, DeadReason::Unknown, detail, now);
-            job.settle(verdict);
+            job.settle(verdict, now);
         }
     }
 }

@@ -18,7 +18,7 @@ use crate::handle::PacerHandle;
 use crate::job::{Job, WaitingMessage};
 use crate::route::Route;
 use crate::route::rules::OnDenied;
-use crate::verdict::{self, back, later};
+use crate::verdict;
 
 /// A cancelled consumer is usually gone after this; if not, a message that is given back comes again no more
 /// often than this.
@@ -47,13 +47,11 @@ pub(crate) fn deny(
         job.route.meters.denials.increment(1);
         let verdict = match route.rules.on_denied {
             // Each at its own time, so that they do not come back all at once.
-            OnDenied::Delay => later(&job.history, wait + interval * place, store_now),
+            OnDenied::Delay => job.history.later(wait + interval * place, store_now),
             OnDenied::DeadLetter => verdict::denied(&job.history, &pacer.name, wait, store_now),
-            OnDenied::Hold | OnDenied::Nack | OnDenied::Refuse => {
-                back(&job.history, wait, store_now)
-            }
+            OnDenied::Hold | OnDenied::Nack | OnDenied::Refuse => job.history.back(wait, store_now),
         };
-        job.settle_because(verdict, Some(Why::DeniedBy(&pacer.name)));
+        job.settle_because(verdict, Some(Why::DeniedBy(&pacer.name)), store_now);
     }
 }
 
@@ -86,7 +84,7 @@ pub(crate) fn sweep(
         } = waiting;
         if is_old {
             let verdict = job.verdict_past_deadline(store_now);
-            job.settle(verdict);
+            job.settle(verdict, store_now);
             continue;
         }
         let (until, why) = if route_stays_closed(&job, now) {
@@ -97,8 +95,8 @@ pub(crate) fn sweep(
             (not_before, Why::HeldTooLong)
         };
         let wait = until.map_or(Duration::ZERO, |at| at.since(now));
-        let verdict = back(&job.history, wait, store_now);
-        job.settle_because(verdict, Some(why));
+        let verdict = job.history.back(wait, store_now);
+        job.settle_because(verdict, Some(why), store_now);
     }
     if given_back > 0 {
         let wait = Span::rough(expected.since(now));

@@ -24,7 +24,7 @@ use crate::ends::journal::Why;
 use crate::handle::PacerHandle;
 use crate::job::WaitingMessage;
 use crate::route::rules::OnDenied;
-use crate::verdict::{DeniedHeaders, add_denied_headers, later};
+use crate::verdict::{DeniedHeaders, add_denied_headers};
 
 /// The shortest time that is told where others come first.
 const COMES_BACK_SOON: Duration = Duration::from_secs(1);
@@ -106,7 +106,7 @@ pub(crate) fn refuse(waiting: WaitingMessage, late: NoTurn, pacer: &PacerHandle,
             wait.min(COMES_BACK)
         }
     };
-    let mut verdict = later(&job.history, told, store_now);
+    let mut verdict = job.history.later(told, store_now);
     let name = &pacer.name;
     match (late.why, pacer.rows()) {
         (NoTurnReason::Slots(WaitReason::Turn), Some(rows)) => add_denied_headers(
@@ -124,7 +124,7 @@ pub(crate) fn refuse(waiting: WaitingMessage, late: NoTurn, pacer: &PacerHandle,
         ),
         (why, _) => say(&mut verdict, why.in_words(name)),
     }
-    job.settle_because(verdict, Some(Why::DeniedBy(name)));
+    job.settle_because(verdict, Some(Why::DeniedBy(name)), store_now);
 }
 
 impl NoTurnReason {

@@ -121,7 +121,7 @@ impl<'a, W: FleetWatch> Fleet<'a, W> {
         let follows = self.after_call(replica, &parcel, Outcome::Throttled { wait }, mono);
         self.tries.insert(parcel.id, follows.tries);
         tell_keys(replica, &parcel, follows.keys, mono);
-        if let Some(wait) = follows.freeze {
+        if let Some(wait) = follows.freeze_for {
             replica.turn = None;
             replica
                 .scheduler

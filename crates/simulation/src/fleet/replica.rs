@@ -252,7 +252,6 @@ impl Queued for Parcel<'_> {
             may_move: false,
             holds: self.route.long_wait == LongWait::Hold,
             max_hold: self.route.max_hold,
-            refuses: false,
             age: at.since(self.born),
         }
     }

@@ -138,7 +138,7 @@ fn silence_that_is_listed_as_a_refusal_spends_attempts() {
         assert_eq!(alone(&silent(outcome, 2)).next, dead);
     }
     let follows = refused_with_all(&silent(THROTTLED, 2));
-    assert_eq!(follows.freeze, Some(SECOND), "it is about all messages");
+    assert_eq!(follows.freeze_for, Some(SECOND), "it is about all messages");
 }
 
 #[test]

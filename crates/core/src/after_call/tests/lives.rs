@@ -128,7 +128,7 @@ proptest! {
                 prop_assert_eq!(follows.claims, ClaimsEnd::Unknown);
             }
             let may_freeze = matches!(said.outcome, Outcome::Throttled { .. });
-            prop_assert!(follows.freeze.is_none() || may_freeze);
+            prop_assert!(follows.freeze_for.is_none() || may_freeze);
             match follows.next {
                 NextStep::Done | NextStep::Dead(_) => return Ok(()),
                 NextStep::Again { waits: NextWait::InQueue(wait, _), .. } => {

@@ -21,7 +21,7 @@ fn a_refusal_of_all_is_never_the_end_however_long_it_takes() {
             ..call
         };
         let follows = refused_with_all(&fresh);
-        assert_eq!(follows.freeze, Some(SECOND));
+        assert_eq!(follows.freeze_for, Some(SECOND));
         assert_eq!(wait_of(follows.next, call.now), Some(SECOND));
         assert_eq!(
             follows.tries,
@@ -125,7 +125,10 @@ fn a_throttled_answer_that_names_a_key_closes_it() {
     };
     for _ in 0..3 {
         let follows = decide(&call(false), &mut gate, &mut refusals, |at| at);
-        assert_eq!((follows.freeze, follows.closes), (None, Some(wait)));
+        assert_eq!(
+            (follows.freeze_for, follows.close_key_for),
+            (None, Some(wait))
+        );
         let refused = KeyChanges::Refused {
             behind: None,
             refused: vec![(5, wait)],
@@ -142,7 +145,7 @@ fn a_throttled_answer_that_names_a_key_closes_it() {
     assert_eq!(follows.keys, KeyChanges::Pass(vec![5]));
     // The key of all messages is closed in the store alone.
     let follows = alone(&call(true));
-    assert_eq!(follows.closes, Some(wait));
+    assert_eq!(follows.close_key_for, Some(wait));
     let refused = KeyChanges::Refused {
         behind: None,
         refused: Vec::new(),
@@ -158,13 +161,16 @@ fn a_throttled_answer_that_names_the_paced_limit_freezes_it_at_once() {
         ..answered(Outcome::Throttled { wait }, 429)
     };
     let follows = alone(&named);
-    assert_eq!((follows.freeze, follows.closes), (Some(wait), None));
+    assert_eq!(
+        (follows.freeze_for, follows.close_key_for),
+        (Some(wait), None)
+    );
     // Only an answer that means "not now" names what it throttles.
     let failed = CallEnd {
         throttles: ThrottleSubject::All,
         ..answered(Outcome::TRANSIENT, 500)
     };
-    assert_eq!(alone(&failed).freeze, None);
+    assert_eq!(alone(&failed).freeze_for, None);
 }
 
 /// One host refuses its messages. Those of other hosts go on: only its key waits.
@@ -181,7 +187,7 @@ fn where_hosts_differ_refusals_freeze_nothing() {
         };
         call.rules.shows = AnswerScope::Host;
         let follows = decide(&call, &mut gate, &mut refusals, |at| at);
-        assert_eq!(follows.freeze, None, "message {message}");
+        assert_eq!(follows.freeze_for, None, "message {message}");
         let closed =
             matches!(&follows.keys, KeyChanges::Refused { refused, .. } if !refused.is_empty());
         assert_eq!(closed, message > 0, "message {message}");

@@ -15,7 +15,7 @@ fn a_call_whose_answer_is_not_seen_says_nothing_of_the_account() {
             ..answered(THROTTLED, 429)
         };
         frozen |= decide(&refused, &mut gate, &mut refusals, |at| at)
-            .freeze
+            .freeze_for
             .is_some();
         let mut unseen = CallEnd {
             message: 1_000 + message,

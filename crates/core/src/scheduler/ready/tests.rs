@@ -165,7 +165,7 @@ fn what_was_denied_costs_its_tenant_nothing() {
     }
     for _ in 0..40 {
         if let Some(taken) = ready.pop().filter(|taken| taken.tenant == 1) {
-            ready.take_back(&taken, 0);
+            ready.restore_start_tag(&taken, 0);
         }
     }
     let next: Vec<_> = (0..10).filter_map(|_| ready.pop()).collect();
@@ -183,7 +183,7 @@ fn what_was_denied_does_not_hold_up_a_tenant_that_comes() {
     }
     for _ in 0..400 {
         if let Some(taken) = ready.pop().filter(|taken| taken.tenant == 1) {
-            ready.take_back(&taken, 0);
+            ready.restore_start_tag(&taken, 0);
         }
     }
     ready.push(of(0, 0, 3, 1));
@@ -289,7 +289,7 @@ fn messages_that_waited_for_keys_leave_the_others_their_share() {
             ready.pop();
             taken += 1;
         } else {
-            ready.charge(&queued, 7);
+            ready.advance_start_tag(&queued, 7);
         }
     }
     // At least its share beside seven that could go and one that may come, and about twice as much at most.

@@ -1,0 +1,75 @@
+//! What is reported about keyed limits besides the answers to questions: units that came free, keys that the downstream
+//! refuses or accepts again, policies that changed.
+
+use std::time::Duration;
+
+use super::Scheduler;
+use super::key_queues::{KeyAnswer, PROBE};
+use crate::message::{KeyId, Queued};
+use crate::time::Mono;
+
+impl<T: Queued> Scheduler<T> {
+    /// No other replica asks the store of keyed limits: there is none to wait for at the start.
+    pub const fn set_alone(&mut self) {
+        if let Some(questions) = &mut self.questions {
+            questions.set_alone();
+        }
+    }
+
+    /// The reason why the store did not decide may be over.
+    pub fn retry_now(&mut self, now: Mono) {
+        if let Some(questions) = &mut self.questions {
+            questions.retry_now(now);
+        }
+    }
+
+    /// Policies of keyed limits were replaced: a permit is valid for so long or longer.
+    pub const fn set_usable(&mut self, usable: Duration) {
+        if let Some(questions) = &mut self.questions {
+            questions.set_usable(usable);
+        }
+    }
+
+    /// Calls of a key ended: as many messages may ask as units came free.
+    pub fn note_freed(&mut self, key: KeyId, units: u64, now: Mono) {
+        self.key_queues.note_freed(key, units, now);
+    }
+
+    /// Units of a key were refunded: it may be asked for again at once.
+    pub fn note_refund(&mut self, keys: impl Iterator<Item = KeyId>) {
+        for key in keys {
+            self.key_queues.note_refund(key);
+        }
+    }
+
+    /// The downstream refuses a key until then, for all that is known. Its messages wait, as for a full limit: it
+    /// may end sooner, and messages without a place in memory are sent away. Then one is called at a time, until the
+    /// key [passes](Self::note_pass).
+    pub fn note_refusal(&mut self, key: KeyId, until: Mono) {
+        self.key_queues.note_refusal(key, until);
+    }
+
+    /// A call was made for a key that the downstream refuses: no other one is made before its answer, or for so long
+    /// that there will be none.
+    pub fn note_probe(&mut self, key: KeyId, now: Mono) {
+        self.key_queues.note_refusal(key, now + PROBE);
+    }
+
+    /// The downstream accepts a key again.
+    pub fn note_pass(&mut self, key: KeyId) {
+        self.key_queues.note_pass(key);
+    }
+
+    /// Other keys go before this one until then.
+    pub fn put_behind(&mut self, key: KeyId, until: Mono, now: Mono) {
+        let answer = KeyAnswer::At(until);
+        self.key_queues.note_answer(key, answer, now);
+    }
+
+    /// Permits ran out before they were used: fewer are wanted at a time.
+    pub fn note_run_out(&mut self) {
+        if let Some(questions) = &mut self.questions {
+            questions.note_run_out();
+        }
+    }
+}
