@@ -208,7 +208,7 @@ async fn ask(
     };
     let mut answer = store.admit(&[candidate], 1).await?;
     let now = answer.now;
-    let after = |room: Room| StoreTime::from_micros(room.reset_at).since(now);
+    let after = |room: Room| room.reset_at.since(now);
     match answer.decisions.pop() {
         Some(Decision::Granted { passes }) => {
             let room = passes.first().map(|pass| pass.room).unwrap_or_default();
@@ -240,7 +240,7 @@ async fn look_at_key(
     limited: bool,
 ) -> Result<ThrottleResult, StoreError> {
     let look = store.look(limit, key).await?;
-    let since = |at| StoreTime::from_micros(at).since(look.now);
+    let since = |at: StoreTime| at.since(look.now);
     Ok(ThrottleResult {
         next: match look.fits {
             Fit::At(at) => Some(since(at)),

@@ -70,7 +70,7 @@ impl KeyedLimits {
 impl LimitLook {
     fn of(asked: &LimitCost, look: &Look, counts_calls: bool) -> Self {
         let has_room = look.room.remaining >= u64::from(asked.cost.get());
-        let after = |at| StoreTime::from_micros(at).since(look.now);
+        let after = |at: StoreTime| at.since(look.now);
         let fits = match look.fits {
             // Nothing says when calls under way end.
             Fit::Full => Duration::ZERO,
@@ -113,7 +113,7 @@ mod tests {
             limit: 3,
             room: Room {
                 remaining,
-                reset_at: NOW + 9_000_000,
+                reset_at: StoreTime::from_micros(NOW + 9_000_000),
             },
             closed: None,
             state: None,
@@ -125,7 +125,12 @@ mod tests {
     #[test]
     fn a_request_is_told_when_all_of_its_units_fit() {
         let second = Duration::from_secs(1);
-        let asked = found(1, 0, Fit::At(NOW + 1_000_000), false);
+        let asked = found(
+            1,
+            0,
+            Fit::At(StoreTime::from_micros(NOW + 1_000_000)),
+            false,
+        );
         assert_eq!((asked.passes, asked.wait), (false, second));
         let two = found(2, 1, Fit::Now, false);
         assert_eq!((two.passes, two.wait), (false, second * 9));

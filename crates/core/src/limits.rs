@@ -100,10 +100,17 @@ impl Ticket {
 pub enum Fit {
     /// The cost fits now.
     Now,
-    /// The cost fits at this time, in microseconds of the store's clock, if nothing else is taken meanwhile.
-    At(u64),
+    /// The cost fits at this time of the store, if nothing else is taken meanwhile.
+    At(StoreTime),
     /// The cost fits once calls under way have ended: no time is known.
     Full,
+}
+
+impl Fit {
+    /// At this time, in microseconds of the store's clock.
+    const fn at(micros: u64) -> Self {
+        Self::At(StoreTime::from_micros(micros))
+    }
 }
 
 /// What a cost lacks that does not fit.
@@ -123,9 +130,8 @@ pub enum Lacks {
 pub struct Room {
     /// Units that could be taken now.
     pub remaining: u64,
-    /// When all of it is back if nothing is taken, in microseconds of the store's clock; all of it is back already if
-    /// this is not after now.
-    pub reset_at: u64,
+    /// When all of it is back if nothing is taken; all of it is back already if this is not after now.
+    pub reset_at: StoreTime,
 }
 
 /// One kind of limit. `now` and all times are in microseconds; a state that lies ahead of `now`

@@ -158,7 +158,7 @@ impl Admission {
             } => {
                 self.count_denial(item, by);
                 if let Fit::At(at) = fits {
-                    let left = StoreTime::from_micros(at).since(decided);
+                    let left = at.since(decided);
                     self.show_wait(limit(by), lacks, left, pacer);
                 }
             }

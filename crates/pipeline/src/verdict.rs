@@ -149,7 +149,7 @@ pub(super) struct DeniedHeaders<'a> {
 /// Writes the state of the limit into a verdict's headers.
 pub(super) fn add_denied_headers(verdict: &mut Verdict, denied: &DeniedHeaders<'_>) {
     let length = |length| time_header(StoreTime::from_micros(micros(length)));
-    let reset = StoreTime::from_micros(denied.room.reset_at).since(denied.now);
+    let reset = denied.room.reset_at.since(denied.now);
     let units = |units| HeaderValue::Int(i64::try_from(units).unwrap_or(i64::MAX));
     if let Verdict::Later { headers, .. } | Verdict::Dead { headers, .. } = verdict {
         headers.extend([

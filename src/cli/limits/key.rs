@@ -277,12 +277,12 @@ impl KeyState {
         let opens = closed.map_or(self.look.now, |(until, _)| until);
         match self.look.fits {
             Fit::Now => Some(opens.since(self.look.now)),
-            Fit::At(at) => Some(StoreTime::from_micros(at).max(opens).since(self.look.now)),
+            Fit::At(at) => Some(at.max(opens).since(self.look.now)),
             Fit::Full => None,
         }
     }
 
     fn reset_after(&self) -> Duration {
-        StoreTime::from_micros(self.look.room.reset_at).since(self.look.now)
+        self.look.room.reset_at.since(self.look.now)
     }
 }

@@ -269,7 +269,7 @@ async fn times_to_live_are_milliseconds_and_waits_are_exact() {
         if kind == "concurrency" {
             assert_eq!((fits, until), (Fit::Full, StoreTime::default()));
         } else {
-            assert_eq!(fits, Fit::At(until.as_micros()), "{kind}");
+            assert_eq!(fits, Fit::At(until), "{kind}");
             let whole = answer.0 + Duration::from_secs(2);
             // To the microsecond: a whole period after the grant.
             assert!(

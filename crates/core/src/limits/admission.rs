@@ -306,8 +306,8 @@ fn deny(
     let back = |(charge, fit): (&CellCharge<'_>, &Fit)| match fit {
         Fit::Full => u64::MAX,
         Fit::Now => now.as_micros(),
-        Fit::At(at) if candidate.was_denied => *at,
-        Fit::At(at) => next_return(charge).max(*at),
+        Fit::At(at) if candidate.was_denied => at.as_micros(),
+        Fit::At(at) => next_return(charge).max(at.as_micros()),
     };
     let times: Vec<u64> = candidate.charges.iter().zip(fits).map(back).collect();
     let latest = times.iter().copied().max().unwrap_or(0);

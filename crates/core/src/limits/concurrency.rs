@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use super::{Fit, Kind, Room, RuleError, Ticket, remembered};
 use crate::headroom::Headroom;
-use crate::time::micros;
+use crate::time::{StoreTime, micros};
 
 /// The most units under way that a limit may allow: the state of a key has an entry for each call.
 pub const LIMIT_MAX: u64 = 10_000;
@@ -166,7 +166,7 @@ impl Kind for Concurrency {
         let last = self.under_way(calls, now).map(|call| call.ends).max();
         Room {
             remaining: self.limit.saturating_sub(total),
-            reset_at: last.unwrap_or(now),
+            reset_at: StoreTime::from_micros(last.unwrap_or(now)),
         }
     }
 

@@ -250,12 +250,12 @@ impl Kind for FixedWindow {
     fn fit(&self, windows: Option<&Windows>, now: u64, cost: u64) -> Fit {
         let Some(window) = self.window(windows, now) else {
             let later = self.bounds.iter().find(|bound| **bound > now);
-            return Fit::At(later.copied().unwrap_or(now + UNKNOWN));
+            return Fit::at(later.copied().unwrap_or(now + UNKNOWN));
         };
         if now < window.end - self.guard && window.used + cost <= self.limit {
             Fit::Now
         } else {
-            Fit::At(window.end)
+            Fit::at(window.end)
         }
     }
 
@@ -283,7 +283,7 @@ impl Kind for FixedWindow {
         let Some(window) = self.window(windows, now) else {
             return Room {
                 remaining: 0,
-                reset_at: now,
+                reset_at: StoreTime::from_micros(now),
             };
         };
         let is_open = now < window.end - self.guard;
@@ -293,7 +293,7 @@ impl Kind for FixedWindow {
             } else {
                 0
             },
-            reset_at: if window.used > 0 { window.end } else { now },
+            reset_at: StoreTime::from_micros(if window.used > 0 { window.end } else { now }),
         }
     }
 

@@ -14,7 +14,7 @@
 use super::{Fit, Kind, Room, RuleError, Ticket, UnusedUnits, product, remembered};
 use crate::headroom::Headroom;
 use crate::rate::Rate;
-use crate::time::micros;
+use crate::time::{StoreTime, micros};
 
 /// The rule of a `gcra` limit.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -113,7 +113,7 @@ impl Kind for Gcra {
         let room = (self.limit - cost) * self.period;
         match self.owed(debt, now).saturating_sub(room) {
             0 => Fit::Now,
-            over => Fit::At(now + over.div_ceil(self.units)),
+            over => Fit::at(now + over.div_ceil(self.units)),
         }
     }
 
@@ -146,7 +146,7 @@ impl Kind for Gcra {
         let owed = self.owed(debt, now);
         Room {
             remaining: (self.limit * self.period - owed) / self.period,
-            reset_at: now + owed.div_ceil(self.units),
+            reset_at: StoreTime::from_micros(now + owed.div_ceil(self.units)),
         }
     }
 

@@ -23,7 +23,7 @@ use std::time::Duration;
 
 use super::{Fit, Kind, Room, RuleError, Ticket, remembered};
 use crate::headroom::Headroom;
-use crate::time::micros;
+use crate::time::{StoreTime, micros};
 
 /// What becomes of a message if it is unknown whether another one of its key was accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -231,8 +231,8 @@ impl Kind for Once {
         match claim {
             None | Some(OnceState::Free) => Fit::Now,
             Some(OnceState::Held { ends, .. }) if *ends > now => Fit::Full,
-            Some(OnceState::Held { ends, .. }) => Fit::At(self.forgotten(*ends)),
-            Some(OnceState::Done { until }) => Fit::At(*until),
+            Some(OnceState::Held { ends, .. }) => Fit::at(self.forgotten(*ends)),
+            Some(OnceState::Done { until }) => Fit::at(*until),
         }
     }
 
@@ -253,7 +253,7 @@ impl Kind for Once {
         };
         Room {
             remaining: u64::from(reset_at <= now),
-            reset_at,
+            reset_at: StoreTime::from_micros(reset_at),
         }
     }
 

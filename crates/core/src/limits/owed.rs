@@ -82,13 +82,13 @@ impl Rule {
     /// When a cost fits together with what is owed, if that is more than the limit ever holds.
     pub(super) fn fit_behind_debt(&self, state: &LimitState, cost: u64) -> Fit {
         let beyond = (cost + self.counted(state.owed.units)).saturating_sub(self.max_cost());
-        Fit::At(self.rests_from(state) + beyond.div_ceil(self.max_cost()) * self.span())
+        Fit::at(self.rests_from(state) + beyond.div_ceil(self.max_cost()) * self.span())
     }
 
     /// From when on nothing is owed if nothing else is taken, in microseconds; zero if nothing is owed.
     pub(super) fn paid_at(&self, state: &LimitState) -> u64 {
         match self.fit_behind_debt(state, self.max_cost()) {
-            Fit::At(at) if state.owed.units > 0 => at,
+            Fit::At(at) if state.owed.units > 0 => at.as_micros(),
             _ => 0,
         }
     }

@@ -164,8 +164,8 @@ impl Rule {
         };
         let quota = state.and_then(|state| state.quota.at(now));
         match (quota.filter(|quota| units > quota.units), fit) {
-            (Some(quota), Fit::Now) => Fit::At(quota.until),
-            (Some(quota), Fit::At(at)) => Fit::At(at.max(quota.until)),
+            (Some(quota), Fit::Now) => Fit::at(quota.until),
+            (Some(quota), Fit::At(at)) => Fit::At(at.max(StoreTime::from_micros(quota.until))),
             (_, fit) => fit,
         }
     }
@@ -216,14 +216,14 @@ impl Rule {
         let of_kind = self.room_of_kind(state, now);
         let room = Room {
             remaining: of_kind.remaining.saturating_sub(self.owed(state, now)),
-            reset_at: of_kind
-                .reset_at
-                .max(state.map_or(0, |state| self.paid_at(state))),
+            reset_at: of_kind.reset_at.max(StoreTime::from_micros(
+                state.map_or(0, |state| self.paid_at(state)),
+            )),
         };
         match state.and_then(|state| state.quota.at(now)) {
             Some(quota) if quota.units < room.remaining => Room {
                 remaining: quota.units,
-                reset_at: room.reset_at.max(quota.until),
+                reset_at: room.reset_at.max(StoreTime::from_micros(quota.until)),
             },
             _ => room,
         }

@@ -9,7 +9,7 @@
 use super::{Fit, Kind, Room, RuleError, Ticket, UnusedUnits, remembered};
 use crate::headroom::Headroom;
 use crate::rate::Rate;
-use crate::time::micros;
+use crate::time::{StoreTime, micros};
 
 /// The most units of a `sliding_log` limit. Each entry has one unit at least, so no log has more entries that count.
 pub const LIMIT_MAX: u64 = 10_000;
@@ -107,11 +107,11 @@ impl Kind for SlidingLog {
         for (time, units) in self.counted(log, now) {
             over = over.saturating_sub(units);
             if over == 0 {
-                return Fit::At(time + self.period);
+                return Fit::at(time + self.period);
             }
         }
         // Not reached: if none of them counts, the cost fits.
-        Fit::At(now + self.period)
+        Fit::at(now + self.period)
     }
 
     fn take(&self, log: Option<&Log>, now: u64, cost: u64, _: Ticket) -> Log {
@@ -136,7 +136,7 @@ impl Kind for SlidingLog {
         let last = self.counted(log, now).next_back();
         Room {
             remaining: self.limit.saturating_sub(total),
-            reset_at: last.map_or(now, |(time, _)| time + self.period),
+            reset_at: StoreTime::from_micros(last.map_or(now, |(time, _)| time + self.period)),
         }
     }
 

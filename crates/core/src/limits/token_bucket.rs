@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use super::{Fit, Kind, Room, RuleError, Ticket, UnusedUnits, product, remembered};
 use crate::headroom::Headroom;
-use crate::time::micros;
+use crate::time::{StoreTime, micros};
 
 /// An empty start is remembered at least this long after the bucket was full again: a key that
 /// is unused for longer starts empty once more.
@@ -229,7 +229,7 @@ impl Kind for TokenBucket {
         if missing <= 0 {
             return Fit::Now;
         }
-        Fit::At(s.last + self.time_for(missing.unsigned_abs(), s.rem))
+        Fit::at(s.last + self.time_for(missing.unsigned_abs(), s.rem))
     }
 
     fn take(&self, tokens: Option<&Tokens>, now: u64, cost: u64, _: Ticket) -> Tokens {
@@ -284,7 +284,7 @@ impl Kind for TokenBucket {
         let s = self.refilled(tokens, now);
         Room {
             remaining: (s.tokens + self.borrow).max(0).unsigned_abs(),
-            reset_at: self.full_at(s).max(now),
+            reset_at: StoreTime::from_micros(self.full_at(s).max(now)),
         }
     }
 

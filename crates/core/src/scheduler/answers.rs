@@ -191,7 +191,7 @@ impl<T: Queued> Scheduler<T> {
         match fits {
             Fit::Now => KeyAnswer::Now(remaining),
             Fit::At(at) => {
-                let wait = StoreTime::from_micros(at).since(times.decided);
+                let wait = at.since(times.decided);
                 let unsteady = self.questions.as_ref().map(Questions::unsteady);
                 KeyAnswer::At(times.sent + wait + unsteady.unwrap_or_default())
             }

@@ -101,7 +101,7 @@ impl Plain {
         if *next > now {
             return Decision::Denied {
                 by: 0,
-                fits: Fit::At(*next),
+                fits: Fit::At(StoreTime::from_micros(*next)),
                 until: StoreTime::from_micros(*next),
                 lacks: Lacks::Room,
                 room: Room::default(),

@@ -175,7 +175,7 @@ impl<T: Queued> Scheduler<T> {
             return WaitPlace::Here;
         }
         let fits = match denial.fits {
-            Fit::At(at) => StoreTime::from_micros(at),
+            Fit::At(at) => at,
             Fit::Now => decided + FULL_ASK_AGAIN,
             Fit::Full => decided + self.full_for(key, rules.age, now),
         };

@@ -44,7 +44,7 @@ pub(crate) fn send_away(waiting: WaitingMessage, departure: &Departure, now: Mon
         // renewed.
         let room = departure.room.unwrap_or_else(|| Room {
             remaining: 0,
-            reset_at: limit.policy().rule.forgotten_at(decided).as_micros(),
+            reset_at: limit.policy().rule.forgotten_at(decided),
         });
         let explained = verdict::DeniedHeaders {
             name: &limit.name,

@@ -116,7 +116,7 @@ pub(crate) fn refuse(waiting: WaitingMessage, late: NoTurn, pacer: &PacerHandle,
                 limit: rows.main.pace.units(),
                 room: Room {
                     remaining: 0,
-                    reset_at: (store_now + wait).as_micros(),
+                    reset_at: store_now + wait,
                 },
                 retry_after: wait,
                 now: store_now,

@@ -97,7 +97,7 @@ impl ScriptReply {
     fn room(&mut self) -> Option<Room> {
         Some(Room {
             remaining: self.0.next()?,
-            reset_at: self.0.next()?,
+            reset_at: StoreTime::from_micros(self.0.next()?),
         })
     }
 }
@@ -106,7 +106,7 @@ pub(super) const fn fit(number: u64) -> Fit {
     match number {
         0 => Fit::Now,
         1 => Fit::Full,
-        at => Fit::At(at),
+        at => Fit::At(StoreTime::from_micros(at)),
     }
 }
 

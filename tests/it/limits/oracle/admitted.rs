@@ -242,7 +242,7 @@ impl Play<'_> {
                         fits: Fit::At(at),
                         until,
                         ..
-                    } if *at < until.as_micros() => self.world.saw(Sight::NextReturn, 1),
+                    } if *at < *until => self.world.saw(Sight::NextReturn, 1),
                     Decision::NotCalled { how, .. } => {
                         let what = match how {
                             NotCalled::Done => Sight::Repeat,

@@ -141,7 +141,7 @@ impl Crowd {
             ..
         } = decision
         {
-            self.told = Some(fits + self.back);
+            self.told = Some(fits.as_micros() + self.back);
         }
         decision
     }

@@ -71,7 +71,7 @@ fn a_window_is_over_a_window_after_its_first_call() {
     let Decision::Denied { fits, .. } = crowd.ask(1, true) else {
         panic!("ten were taken");
     };
-    assert_eq!(fits, Fit::At(START + 24 * HOUR + 5_000_000));
+    assert_eq!(fits, Fit::at(START + 24 * HOUR + 5_000_000));
     crowd.now = START + 24 * HOUR + 5_000_000;
     assert_eq!((0..20).filter(|_| crowd.takes(1)).count(), 10);
 }
@@ -103,7 +103,7 @@ fn a_window_all_of_whose_units_came_back_was_none() {
     let Decision::Denied { fits, .. } = crowd.ask(1, true) else {
         panic!("two were taken");
     };
-    assert_eq!(fits, Fit::At(START + 3_000 + 10_000_000));
+    assert_eq!(fits, Fit::at(START + 3_000 + 10_000_000));
 }
 
 /// Every frame of a fixed window of a minute, by name.
@@ -268,7 +268,7 @@ proptest! {
         if let Decision::Denied { fits: Fit::At(fits), .. } = crowd.ask(cost, true) {
             // A time ahead of now was written as taken now.
             let state = crowd.state.clone();
-            let fits = fits + crowd.behind();
+            let fits = fits.as_micros() + crowd.behind();
             for (time, fits) in [(fits - 1, false), (fits, true)] {
                 crowd.now = time;
                 crowd.state.clone_from(&state);
@@ -294,7 +294,7 @@ proptest! {
             prop_assert_eq!(crowd.rule.fit(known.as_ref(), now, cost), Fit::Now);
             let mut rooms = [known.as_ref(), None].map(|state| crowd.rule.room(state, now));
             for room in &mut rooms {
-                room.reset_at = room.reset_at.max(now.as_micros());
+                room.reset_at = room.reset_at.max(now);
             }
             prop_assert_eq!(rooms[0], rooms[1]);
         }

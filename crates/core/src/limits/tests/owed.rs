@@ -83,7 +83,7 @@ impl Fleet {
             }),
             Decision::Denied {
                 fits: Fit::At(at), ..
-            } => self.fits = Some(at),
+            } => self.fits = Some(at.as_micros()),
             _ => {}
         }
     }

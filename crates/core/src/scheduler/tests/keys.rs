@@ -83,7 +83,7 @@ fn a_unit_that_was_refunded_reopens_its_key() {
     let decided = |ms: u64| StoreTime::from_micros(STORE + ms * 1_000);
     let denied = || Decision::Denied {
         by: 0,
-        fits: Fit::At(STORE + 900_000_000),
+        fits: Fit::At(StoreTime::from_micros(STORE + 900_000_000)),
         until: decided(900_000),
         lacks: Lacks::Room,
         room: Room::default(),

@@ -74,12 +74,12 @@ fn a_message_waits_for_nothing_else_until_its_limits_say_not_now() {
     );
     let denied = Decision::Denied {
         by: 0,
-        fits: Fit::At(EPOCH + 500_000),
+        fits: Fit::At(StoreTime::from_micros(EPOCH + 500_000)),
         until: decided(500),
         lacks: Lacks::Room,
         room: Room {
             remaining: 0,
-            reset_at: EPOCH,
+            reset_at: StoreTime::from_micros(EPOCH),
         },
     };
     scheduler.note_decisions(question, decided(5), vec![denied], ms(6));

@@ -110,7 +110,7 @@ impl Limits {
             limit: most,
             room: Room {
                 remaining,
-                reset_at,
+                reset_at: StoreTime::from_micros(reset_at),
             },
             fits: fit(fits),
             closed: (until > 0).then(|| (StoreTime::from_micros(until), why)),
