@@ -1,10 +1,9 @@
 //! The limits of this replica's files, for the tasks that keep them at their current policies: the text of a policy
 //! becomes the plain values by which the pipeline works, and a changed value becomes a text.
 
-use super::stores::rows;
 use sluiced_core::limits::Rule;
+use sluiced_core::pacing::RowPaces;
 use sluiced_core::rate::Rate;
-use sluiced_core::schedule::Pace;
 use sluiced_pipeline::{Change, FileLimit, InForce, LimitFacts, RateBounds};
 use sluiced_settings::types::{Limit, Paced};
 
@@ -14,16 +13,16 @@ pub(super) struct PacedFile(pub(super) Limit);
 /// A keyed limit of a file. The pipeline uses its rule.
 pub(super) struct KeyedFile(pub(super) Limit);
 
-impl FileLimit<Vec<Pace>> for PacedFile {
+impl FileLimit<RowPaces> for PacedFile {
     fn policy(&self) -> String {
         self.0.policy_line()
     }
 
-    fn under(&self, policy: &str) -> Result<InForce<Vec<Pace>>, String> {
+    fn under(&self, policy: &str) -> Result<InForce<RowPaces>, String> {
         let limit = under(&self.0, policy)?;
+        let used = paces(&limit)?;
         // As many rows as the file gives it.
-        let (used, now) = (rows(limit.as_paced()), rows(self.0.as_paced()));
-        if used.len() != now.len() {
+        if used.reserve.is_some() != paces(&self.0)?.reserve.is_some() {
             return Err("it leaves nothing to keep in reserve".to_owned());
         }
         let facts = facts(limit);
@@ -43,6 +42,12 @@ impl FileLimit<Rule> for KeyedFile {
         let facts = facts(limit);
         Ok(InForce { used, facts })
     }
+}
+
+fn paces(limit: &Limit) -> Result<RowPaces, String> {
+    let paced = limit.as_paced();
+    let paces = paced.map(Paced::paces);
+    paces.ok_or_else(|| "it is not paced".to_owned())
 }
 
 fn under(file: &Limit, policy: &str) -> Result<Limit, String> {

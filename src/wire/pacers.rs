@@ -212,10 +212,10 @@ pub(super) fn route_figures(
 
 /// The row of a paced limit, or two if it keeps a reserve.
 fn paced_rows(name: &str, paced: &Paced, store: &Arc<dyn Store>) -> PacedRows {
-    let (main, reserve) = paced.paces();
-    let main = PacedRow::new(name, main);
+    let paces = paced.paces();
+    let main = PacedRow::new(name, paces.main);
     PacedRows {
-        reserve: reserve.map(|pace| PacedRow {
+        reserve: paces.reserve.map(|pace| PacedRow {
             of: Arc::clone(&main.of),
             ..PacedRow::new(format!("{name}.reserve"), pace)
         }),

@@ -1,7 +1,6 @@
 //! A route with its limits in terms of the core, without queues, stores or calls: for `sluiced plan`, and for `trials`.
 
 use super::pacers::route_templates;
-use super::stores::rows;
 use super::{WireError, routes};
 use sluiced_core::limits::Rule;
 use sluiced_core::schedule::Pace;
@@ -54,7 +53,10 @@ impl PlannedRoute {
         Ok(Self {
             templates: route_templates(settings, name, route)?,
             limits,
-            rows: rows(settings.paced_limit(route).map(|(_, paced)| paced)),
+            rows: settings
+                .paced_limit(route)
+                .map(|(_, paced)| paced.paces().iter().collect())
+                .unwrap_or_default(),
             rules: routes::rules(settings, name, route)?,
             name: name.to_owned(),
         })

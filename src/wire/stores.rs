@@ -15,7 +15,7 @@ use super::files::{KeyedFile, PacedFile};
 use super::standing::with_losses;
 use super::{WireError, options};
 use sluiced_core::limits::Rule;
-use sluiced_core::schedule::Pace;
+use sluiced_core::pacing::RowPaces;
 use sluiced_core::version::PolicyVersion;
 use sluiced_pipeline::{FileLimit, PolicySpec};
 use sluiced_ports::clock::Clock;
@@ -24,7 +24,7 @@ use sluiced_ports::limits::KeyedLimit;
 use sluiced_ports::store::{Family, Store};
 use sluiced_settings::Loaded;
 use sluiced_settings::secrets::Secrets;
-use sluiced_settings::types::{Limit, LimitBackend, Paced, Settings};
+use sluiced_settings::types::{Limit, LimitBackend, Settings};
 use sluiced_status::{Limits, Replica};
 use sluiced_store::memory::MemoryStore;
 use sluiced_store::redis::{RedisOptions, RedisStore};
@@ -134,7 +134,7 @@ pub struct Policies {
 
 /// Where the limit of a file goes when the file is read again. Whether it is paced changes with a restart only.
 enum FileSender {
-    Paced(watch::Sender<Arc<dyn FileLimit<Vec<Pace>>>>),
+    Paced(watch::Sender<Arc<dyn FileLimit<RowPaces>>>),
     Keyed(watch::Sender<Arc<dyn FileLimit<Rule>>>),
 }
 
@@ -181,7 +181,7 @@ impl Policies {
     }
 
     /// For the task of a paced limit.
-    pub(super) fn paced(&self, limit: &str) -> Option<PolicySpec<Vec<Pace>>> {
+    pub(super) fn paced(&self, limit: &str) -> Option<PolicySpec<RowPaces>> {
         match self.limits.get(limit)? {
             FileSender::Paced(sender) => Some(self.spec(Family::Paced, sender.subscribe())),
             FileSender::Keyed(_) => None,
@@ -217,13 +217,6 @@ impl Policies {
             }
         }
     }
-}
-
-/// The rows of a paced limit: the main one, and the reserve if it keeps one.
-pub(super) fn rows(paced: Option<&Paced>) -> Vec<Pace> {
-    let paces = paced.map(Paced::paces);
-    let rows = paces.map(|(main, reserve)| [Some(main), reserve]);
-    rows.into_iter().flatten().flatten().collect()
 }
 
 /// What this replica is called: as it is configured, else by its host and process.

@@ -14,11 +14,11 @@ use std::time::Duration;
 use super::leases::{Availability, Head, LeaseHolder, LeaseTally, Slot, WaitReason};
 use super::message::Sum;
 use super::rate::Cost;
-use super::schedule::{Ask, Freeze, LeaseAnswer, Pace};
+use super::schedule::{Ask, Freeze, LeaseAnswer};
 use super::time::{ClockMap, Mono, StoreTime};
 use super::version::PolicyVersion;
 
-pub use rows::{Row, Rows};
+pub use rows::{Row, RowPaces, Rows};
 
 /// How many slots beyond those of a message are searched for a run without a gap.
 const LOOK_AHEAD: usize = 64;
@@ -291,13 +291,14 @@ impl Pacing {
         }
     }
 
-    /// The policy was replaced: a pace for each row, the main one first.
-    pub fn retime(&mut self, paces: &[Pace], known: PolicyVersion, now: Mono) {
+    /// The policy was replaced. A reserve begins and ends only with a restart.
+    pub fn retime(&mut self, paces: &RowPaces, known: PolicyVersion, now: Mono) {
         let Self::Paced(rows) = self else {
             return;
         };
-        for (holder, pace) in rows.holders_mut().zip(paces) {
-            holder.retime(*pace, known, now);
+        rows.main.retime(paces.main, known, now);
+        if let (Some(reserve), Some(pace)) = (&mut rows.reserve, paces.reserve) {
+            reserve.retime(pace, known, now);
         }
     }
 

@@ -11,9 +11,9 @@ use tokio::sync::{mpsc, oneshot};
 use tracing::{debug, warn};
 
 use sluiced_core::message::KeyId;
-use sluiced_core::pacing::Row;
+use sluiced_core::pacing::{Row, RowPaces};
 use sluiced_core::refusals::Refusals;
-use sluiced_core::schedule::{Freeze, Pace};
+use sluiced_core::schedule::Freeze;
 use sluiced_core::scheduler::Scheduler;
 use sluiced_core::time::{ClockMap, Mono, Now, StoreTime};
 use sluiced_ports::clock::Clock;
@@ -64,7 +64,7 @@ pub(super) enum ToPacer {
     /// The store has frozen the limit.
     Frozen(Row, Freeze),
     /// The current policy of the paced limit, or another version of the same.
-    Policy(Arc<CurrentPolicy>, Vec<Pace>),
+    Policy(Arc<CurrentPolicy>, RowPaces),
     /// The policy of one of its keyed limits was replaced, or its pause began, changed or ended.
     Updated {
         limit: Arc<str>,
@@ -189,7 +189,7 @@ impl PacerHandle {
     }
 
     /// The policy has changed.
-    pub(super) fn adopt(&self, policy: &CurrentPolicy, paces: &[Pace]) {
+    pub(super) fn adopt(&self, policy: &CurrentPolicy, paces: &RowPaces) {
         self.with_rows(|rows| {
             rows.adopt(policy, paces);
             self.meters.rate.set(rows.per_second());

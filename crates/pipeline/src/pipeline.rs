@@ -35,9 +35,8 @@ use super::{handshakes, meters, policies, receive};
 use sluiced_core::jitter::Jitter;
 use sluiced_core::leases::LeaseHolder;
 use sluiced_core::limits::generation::LostWait;
-use sluiced_core::pacing::Pacing;
+use sluiced_core::pacing::{Pacing, RowPaces};
 use sluiced_core::rate::Span;
-use sluiced_core::schedule::Pace;
 use sluiced_core::scheduler::{Questions, Scheduler};
 use sluiced_ports::clock::Clock;
 use sluiced_ports::limits::{GrantedCharge, LimitStore, RuleInForce};
@@ -60,7 +59,7 @@ pub struct PacerSpec {
     pub name: Arc<str>,
     pub slots: SlotSource,
     /// `None`: the paced limit cannot be changed while it runs, or there is none.
-    pub policy: Option<PolicySpec<Vec<Pace>>>,
+    pub policy: Option<PolicySpec<RowPaces>>,
     /// Where the keyed limits are. A pacer without a paced limit gets the store's time from there, too.
     pub limit_store: Arc<dyn LimitStore>,
     pub routes: Vec<RouteSpec>,

@@ -146,7 +146,9 @@ fn with_distance(
     let (mut near, mut far) = (Vec::new(), Vec::new());
     for (name, limit) in limits {
         match limit {
-            Limit::Paced(paced) => near.push(covered(name, paced.paces().0.horizon(), slow_trip)),
+            Limit::Paced(paced) => {
+                near.push(covered(name, paced.paces().main.horizon(), slow_trip))
+            }
             keyed => {
                 let found = TooFar::find(longest(keyed), slow_trip);
                 far.extend(found.map(|far| format!("limits.{name}: {far}")));

@@ -123,7 +123,10 @@ async fn a_debt_delays_what_follows_and_is_paid_first(store: Store) {
         assert_eq!(room.remaining, 0, "{limit:?}");
         // 225 units were used: twice the limit has to come free, and a part of the third.
         let span = limit.policy().rule.forgotten_at(at).as_micros() - at.as_micros();
-        assert!(fits.as_micros() > at.as_micros() + span, "{limit:?}: {fits:?}");
+        assert!(
+            fits.as_micros() > at.as_micros() + span,
+            "{limit:?}: {fits:?}"
+        );
         let look = store.look(&limit, key("a")).await.unwrap();
         assert_eq!(look.state.unwrap().owed.units, 125, "{limit:?}");
         assert_eq!(look.fits, Fit::At(fits), "{limit:?}");

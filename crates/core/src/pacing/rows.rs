@@ -6,6 +6,7 @@ use std::time::Duration;
 use crate::leases::{LeaseHolder, Slot};
 use crate::message::Sum;
 use crate::rate::Cost;
+use crate::schedule::Pace;
 use crate::time::Mono;
 
 /// Which of the limit's rows.
@@ -15,6 +16,23 @@ pub enum Row {
     Main,
     /// For urgent messages alone.
     Reserve,
+}
+
+/// The pace of each row of a paced limit. Each row keeps its share of the units in any window, so that both together keep
+/// the limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RowPaces {
+    /// For all messages.
+    pub main: Pace,
+    /// `None`: it keeps no reserve.
+    pub reserve: Option<Pace>,
+}
+
+impl RowPaces {
+    /// All of them, the main one first.
+    pub fn iter(&self) -> impl Iterator<Item = Pace> {
+        std::iter::once(self.main).chain(self.reserve)
+    }
 }
 
 /// The rows of a paced limit.

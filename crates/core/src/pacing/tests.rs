@@ -1,4 +1,5 @@
 use super::*;
+use crate::schedule::Pace;
 
 fn rows() -> Rows {
     let rate = "100/1s".parse().expect("a rate");

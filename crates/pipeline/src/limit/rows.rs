@@ -5,7 +5,7 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
-use sluiced_core::pacing::Row;
+use sluiced_core::pacing::{Row, RowPaces};
 use sluiced_core::rate::Rate;
 use sluiced_core::schedule::Pace;
 use sluiced_ports::store::{PacedRow, Store};
@@ -80,11 +80,11 @@ impl PacedRows {
     }
 
     /// The policy has changed.
-    pub(crate) fn adopt(&mut self, policy: &CurrentPolicy, paces: &[Pace]) {
-        let rows = std::iter::once(&mut self.main).chain(&mut self.reserve);
-        for (row, pace) in rows.zip(paces) {
-            row.pace = *pace;
-            row.known = policy.stored.version;
+    pub(crate) fn adopt(&mut self, policy: &CurrentPolicy, paces: &RowPaces) {
+        let known = policy.stored.version;
+        (self.main.pace, self.main.known) = (paces.main, known);
+        if let (Some(reserve), Some(pace)) = (&mut self.reserve, paces.reserve) {
+            (reserve.pace, reserve.known) = (pace, known);
         }
     }
 

@@ -14,8 +14,8 @@ use crate::job::WaitingMessage;
 use crate::limit::CurrentPolicy;
 use crate::uncalled::refused::{comes_too_late, others_take_all, refuse};
 use sluiced_core::after_call::figures::ROUNDED;
-use sluiced_core::pacing::Row;
-use sluiced_core::schedule::{LeaseAnswer, Pace};
+use sluiced_core::pacing::{Row, RowPaces};
+use sluiced_core::schedule::LeaseAnswer;
 use sluiced_core::scheduler::Needs;
 use sluiced_core::time::Mono;
 use sluiced_ports::limits::key_id;
@@ -140,7 +140,7 @@ impl Pacer {
     }
 
     /// The paced limit has this policy from now on.
-    fn adopt(&mut self, policy: &Arc<CurrentPolicy>, paces: &[Pace], now: Mono) {
+    fn adopt(&mut self, policy: &Arc<CurrentPolicy>, paces: &RowPaces, now: Mono) {
         self.handle.adopt(policy, paces);
         if let Some(adapting) = &mut self.adapting {
             adapting.adopt(policy, now);

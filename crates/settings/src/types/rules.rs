@@ -11,6 +11,7 @@ use sluiced_core::limits::gcra::Gcra;
 use sluiced_core::limits::sliding_log::SlidingLog;
 use sluiced_core::limits::token_bucket::{self, Bucket, Refill};
 use sluiced_core::limits::{Rule, RuleError, fixed_window, once};
+use sluiced_core::pacing::RowPaces;
 use sluiced_core::rate::Rate;
 use sluiced_core::schedule::Pace;
 
@@ -75,10 +76,9 @@ impl Limit {
 }
 
 impl Paced {
-    /// The pace of the main row, and that of the reserve if there is one. Each keeps its share of the
-    /// units in any window, so both together keep the limit.
+    /// The paces of its rows.
     #[must_use]
-    pub fn paces(&self) -> (Pace, Option<Pace>) {
+    pub fn paces(&self) -> RowPaces {
         let rate = self.rate_in_force();
         let whole = rate.units().get();
         let row = |units: u32| {
@@ -91,7 +91,7 @@ impl Paced {
         let kept = share.min(whole.saturating_sub(1));
         let main = row(whole - kept).with_costs_up_to(self.largest_cost());
         let reserve = (kept > 0).then(|| row(kept).with_spread(main.spread()));
-        (main, reserve)
+        RowPaces { main, reserve }
     }
 }
 

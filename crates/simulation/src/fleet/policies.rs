@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use sluiced_core::distance::permit_needs;
 use sluiced_core::headroom::{AutoHeadroom, Headroom, Measured};
+use sluiced_core::pacing::RowPaces;
 use sluiced_core::policy::LimitPolicy;
 use sluiced_core::time::Mono;
 use sluiced_core::version::PolicyVersion;
@@ -81,10 +82,12 @@ impl<'a, W: FleetWatch> Fleet<'a, W> {
             }
         }
         replica.turn = None;
-        replica
-            .scheduler
-            .pacing_mut()
-            .retime(&limits.rows, policy.version, mono);
+        if let [main, ref more @ ..] = limits.rows[..] {
+            let reserve = more.first().copied();
+            let paces = RowPaces { main, reserve };
+            let pacing = replica.scheduler.pacing_mut();
+            pacing.retime(&paces, policy.version, mono);
+        }
         if let Some(usable) = limits.usable() {
             self.usable_of(replica.id).set(usable);
             replica.scheduler.set_usable(usable);
