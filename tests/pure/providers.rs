@@ -40,7 +40,7 @@ repository (client library, server, OpenAPI), read whole, with the date of its l
 words, read in a copy on another site: check the page. `[third]`: words of others, a hint and no source.
 `[silent]`: looked for, not found. Words in quotes are the source's own.
 
-What a throttle is about decides between `throttled` (the account: a freeze), `held` (this message or recipient) and
+What a throttle is about decides between `throttled` (mostly the account: the other calls show it), `held` (this message or recipient) and
 `throttles = \"<limit>\"` (one key).
 
 | provider | limits | how it says no | when to come back | repeats | receipts |

@@ -111,7 +111,7 @@ table! {
         /// back, and others go on; a paced one is frozen at once. If it returns nothing, the other calls show what it
         /// is about.
         throttles: Option<TemplateText> = ANSWER_TEMPLATE, Optional "{{ 'channel' if answer.headers['x-scope'] == 'user' }}";
-        /// How long a throttled call freezes the limit for every replica, if its answer does not say when to come back.
+        /// How long a throttled call waits if its answer does not say when to come back; a freeze lasts as long.
         throttle_wait: Length = SPAN, Default "1s";
         /// No answer is believed for longer than this, whatever it says of when to come back.
         max_throttle_wait: Length = SPAN, Default "1h";
@@ -207,7 +207,7 @@ table! {
     pub struct Outcomes {
         /// Delivered.
         accepted: Vec<String> = List(&GOOD_ANSWER), Default [];
-        /// Throttled: freezes the limit, spends no attempt.
+        /// Not now: spends no attempt. The other calls show whether the message, its key or the whole limit waits.
         throttled: Vec<String> = List(&ANSWER), Default [];
         /// Throttled for this message only, for example because of its recipient: it waits for as long as the answer
         /// says or for throttle_wait, spends no attempt, and freezes nothing.

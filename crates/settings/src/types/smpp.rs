@@ -105,7 +105,7 @@ table! {
         /// By default: ESME_ROK accepted; ESME_RTHROTTLED and ESME_RMSGQFUL throttled; what is wrong with the message
         /// permanent; everything else transient.
         outcomes: SmppOutcomes = Section(SmppOutcomes::KEYS), Default {};
-        /// How long a throttled call freezes the limit for every replica, and how long a message is held.
+        /// How long a throttled call waits; a freeze lasts as long, and so does the wait of a message that is held.
         throttle_wait: Length = SPAN, Default "1s";
     }
 }
@@ -209,7 +209,7 @@ table! {
     pub struct SmppOutcomes {
         /// Delivered.
         accepted: Vec<String> = List(&SMPP_GOOD_ANSWER), Default [];
-        /// Throttled: freezes the limit, spends no attempt.
+        /// Not now: spends no attempt. The other calls show whether the message, its key or the whole limit waits.
         throttled: Vec<String> = List(&SMPP_ANSWER), Default [];
         /// Throttled for this message only, for example because of its recipient: it waits for throttle_wait, spends no
         /// attempt, and freezes nothing.
