@@ -18,6 +18,9 @@ const WRITE: &str = "SLUICED_WRITE";
 
 const HEAD: &str = "\
 # Providers: what they limit, and what they answer
+
+For operators who write the configuration of one of these providers.
+
 For each of these providers there is a configuration, with tests of it:
 
 ```sh
@@ -40,8 +43,8 @@ repository (client library, server, OpenAPI), read whole, with the date of its l
 words, read in a copy on another site: check the page. `[third]`: words of others, a hint and no source.
 `[silent]`: looked for, not found. Words in quotes are the source's own.
 
-What a throttle is about decides between `throttled` (mostly the account: the other calls show it), `held` (this message or recipient) and
-`throttles = \"<limit>\"` (one key).
+What a throttle is about decides between `throttled` (mostly the account: the other calls show it), `held` (this
+message or recipient) and `throttles = \"<limit>\"` (one key).
 
 | provider | limits | how it says no | when to come back | repeats | receipts |
 |---|---|---|---|---|---|
