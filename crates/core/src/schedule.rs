@@ -46,7 +46,8 @@ use super::version::PolicyVersion;
 
 /// A clock that goes back by no more than this is no step.
 const JITTER: u64 = 1_000;
-/// The line of waiting replicas aims to be served within this time: shares shrink towards it.
+/// The longer the line of waiting replicas, the smaller their shares; in a line of this length a share is one message.
+/// So the line hardly becomes longer, and each replica has its turn about once in this time.
 const CYCLE: u64 = 1_000_000;
 /// The longest headroom that can be configured, so none becomes shorter by more.
 const SHORTER_MAX: u64 = 250_000;
@@ -63,11 +64,11 @@ pub struct Schedule {
     pub rem: u64,
     /// The end of the line, a time: where `next` is once all waiting replicas have taken their shares.
     pub line: u64,
-    /// The end of the replicas that were overtaken and go before the line, a time; it counts while beyond
-    /// `next`.
+    /// Where the slots end that are meant for replicas that were overtaken, a time; they are served before the line.
+    /// It counts while beyond `next`.
     pub front: u64,
-    /// How far the line was moved later in this generation because the row was behind it, a length. All
-    /// waiting replicas are too early by the same slip; the first of them moves the line for all.
+    /// By how much turns already given are too early, because other replicas took slots of the shares of those that
+    /// wait, a length. The first replica that finds this adds it to the line, once for all.
     pub slip: u64,
     /// No slot before this time; zero if the limit is not frozen.
     pub frozen_until: u64,
