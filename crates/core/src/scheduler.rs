@@ -186,7 +186,7 @@ impl<T: Queued> Scheduler<T> {
         &self.pacing
     }
 
-    /// For what the store says of the rows, and for a freeze.
+    /// Used to enter answers of the store, and freezes.
     pub const fn pacing_mut(&mut self) -> &mut Pacing {
         &mut self.pacing
     }

@@ -133,7 +133,7 @@ impl Questions {
         }
     }
 
-    /// These questions, which ask the store for its time only at first, for so long.
+    /// Until `length` after the first answer, the store is asked only for its time, and about no message.
     #[must_use]
     pub fn hearing_first(self, length: Duration) -> Self {
         Self {

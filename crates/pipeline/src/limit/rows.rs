@@ -48,7 +48,7 @@ impl SlotSource {
 }
 
 impl FreezeRow {
-    /// That of a pacer without a paced limit.
+    /// The row that keeps the freeze of a pacer without a paced limit.
     #[must_use]
     pub fn of(pacer: &str, store: Arc<dyn Store>) -> Self {
         let second = Duration::from_secs(1);

@@ -1,7 +1,7 @@
 //! Whether the messages of a route can be sent at all.
 //!
 //! A message is unfit where no request can be made from it, or where a limit can never let it pass. Once many in a row
-//! have died like this, `core::dying` puts a brake on: unfit messages are set aside in a wait queue with the reason,
+//! have died like this, `core::dying` lets none die: unfit messages are set aside in a wait queue with the reason,
 //! and are tried again when they come back. The route is not ready meanwhile.
 
 use std::sync::{Arc, Mutex};
@@ -19,7 +19,7 @@ use sluiced_telemetry::LogLimit;
 use super::sharing::Sharing;
 use crate::meters::RouteMeters;
 
-/// How often the brake is logged for a route: right and wrong messages may take turns.
+/// How often it is logged for a route that messages are set aside: right and wrong messages may take turns.
 const EVERY: Duration = Duration::from_secs(10);
 
 /// The fitness of a route's messages.
@@ -29,7 +29,7 @@ pub(crate) struct Fitness {
     sharing: Arc<Sharing>,
     clock: Clock,
     dying: Mutex<Dying>,
-    /// Down while the brake is on.
+    /// Down while unfit messages are set aside.
     link: watch::Sender<Link>,
     braked: LogLimit,
     released: LogLimit,
