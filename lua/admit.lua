@@ -1,4 +1,5 @@
--- Decides on candidates: `core::limits::admission::decide`, line by line. Behind limits/*.lua.
+-- Decides on candidates: `core::limits::admission::decide`, line by line. Runs after limits/common.lua
+-- and the files of the kinds, in one script.
 --
 -- KEYS     see limits/common.lua
 -- ARGV     1…  see limits/common.lua, then: wanted (how many slots), replica (names the asker

@@ -1,4 +1,4 @@
--- Writes what answers reported about keys. Behind limits/*.lua.
+-- Writes what answers reported about keys. Runs after limits/common.lua and the files of the kinds.
 --
 -- KEYS     see limits/common.lua
 -- ARGV     1…  see limits/common.lua, then: how many; for each: cell, what, and three numbers:

@@ -1,4 +1,4 @@
--- Returns what one key of a limit has left. Behind limits/*.lua.
+-- Returns what one key of a limit has left. Runs after limits/common.lua and the files of the kinds.
 --
 -- KEYS     see limits/common.lua: one limit, one state
 -- ARGV     see limits/common.lua

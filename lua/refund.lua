@@ -1,4 +1,5 @@
--- Takes back units that certainly were not used: `core::limits::cell::refund`. Behind limits/*.lua.
+-- Takes back units that certainly were not used: `core::limits::cell::refund`. Runs after
+-- limits/common.lua and the files of the kinds.
 --
 -- KEYS     see limits/common.lua
 -- ARGV     1…  see limits/common.lua, then: how many refunds; for each: cell, when it was granted, cost, how long ago

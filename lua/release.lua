@@ -1,5 +1,5 @@
 -- Ends calls under way (`core::limits::concurrency`, `core::limits::once`), and wakes as many waiting replicas as
--- units came free. Behind limits/*.lua.
+-- units came free. Runs after limits/common.lua and the files of the kinds.
 --
 -- KEYS     see limits/common.lua
 -- ARGV     1…  see limits/common.lua, then: channel (where all replicas listen), 1 if `once` limits are to know

@@ -1,4 +1,5 @@
--- Gives calls under way another lease: `core::limits::concurrency`. Behind limits/*.lua.
+-- Gives calls under way another lease: `core::limits::concurrency`. Runs after
+-- limits/common.lua and the files of the kinds.
 --
 -- KEYS     see limits/common.lua
 -- ARGV     1…  see limits/common.lua, then: how many calls; for each: cell, ticket

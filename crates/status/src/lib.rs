@@ -4,7 +4,7 @@
 //! up its own state and reports it to the others through the store of the limits: at once when a tap closes,
 //! for example, otherwise every five seconds. A replica that stops reports that, and one that is silent is
 //! shown as such. Any of them can be asked about all, and reads their reports only then. The numbers are
-//! those of `/metrics` (`sample` reads them there), so that the page and the dashboard cannot differ. The use
+//! those of `/metrics` (`sample` reads the same meters), so that the page and the dashboard cannot differ. The use
 //! of the limits in the last minutes is kept by the store, not by replicas, which come and go. Delay and
 //! backlog of the last minutes are what the asked replica saw (`history`).
 //!

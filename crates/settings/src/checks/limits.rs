@@ -1,4 +1,10 @@
 //! Limits: which routes use them, the costs of messages, their headroom, and the rules of each kind.
+//!
+//! Problem: each key of a limit may be valid by itself, and the limit may still let nothing pass, or much less than is
+//! meant: a message that costs more than ever fits, a headroom of half a window, a lease that ends before it can be
+//! renewed. That would be seen only in production, as messages that wait. So the numbers of a limit are compared with
+//! each other. What can never work is a fault, what costs more than is likely meant is a warning, and both name a value
+//! that would do.
 
 use std::time::Duration;
 

@@ -1,4 +1,10 @@
 //! Judges a run while it happens, and sums it up.
+//!
+//! Problem: faults make a run slower, lose slots and repeat calls, and these must not hide that a promise is broken. So
+//! what no fault excuses fails at once: a window over its limit, a message that ends without a call, a question before
+//! its turn, a repeat without a crash. What a fault may cost is added up as the faults come, and a run that was slower
+//! or used less than the rest allows fails at its end (`sum`). The judge sees events only, no state of the fleet.
+//! `keyed` judges limits with keys, `progress` that calls go on.
 
 mod keyed;
 mod progress;
