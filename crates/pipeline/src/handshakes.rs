@@ -141,7 +141,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_said_once_it_lasts_and_seldom_after_that() {
+    fn that_the_way_varies_is_said_once_it_lasts_and_seldom_after_that() {
         let at = |seconds: u64| Mono::from_micros(seconds * 1_000_000);
         let mut alarm = WayWarning::new();
         let mut said = |thin, seconds| alarm.due(thin, at(seconds)).is_some();

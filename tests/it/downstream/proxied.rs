@@ -73,7 +73,7 @@ async fn what_a_proxy_refuses_was_not_sent_and_is_said() {
     options.proxy = Some(open.url());
     let strange = with(&options, "another");
     options.proxy = Some(open.url().replace("sluiced@", ""));
-    let nobody = downstream_with(&options, &Credentials::default());
+    let without_user = downstream_with(&options, &Credentials::default());
     options.proxy = Some(format!("http://sluiced@127.0.0.1:{other}"));
     let away = with(&options, HttpProxy::PASSWORD);
     options.proxy = Some(open.url());
@@ -84,7 +84,7 @@ async fn what_a_proxy_refuses_was_not_sent_and_is_said() {
         // Some versions say 401, others 407.
         (strange, open.port(), "user and password"),
         (
-            nobody,
+            without_user,
             open.port(),
             "it asks for another user and password (407 Proxy Authentication Required)",
         ),

@@ -65,7 +65,7 @@ async fn a_call_that_cannot_leave_in_time_writes_not_a_byte() {
 }
 
 #[tokio::test]
-async fn neither_does_one_without_a_body() {
+async fn a_call_without_a_body_that_cannot_leave_in_time_writes_not_a_byte() {
     for method in ["GET", "HEAD"] {
         not_a_byte(|options| {
             options.method = method.to_owned();

@@ -134,7 +134,7 @@ fn assert_the_route_goes_on(admin: SocketAddr) {
     assert_eq!(
         get(admin, "/readyz").0,
         200,
-        "one host that is away stops nobody"
+        "one host that is away stops no other"
     );
     let page = get(admin, "/metrics").1;
     assert!(

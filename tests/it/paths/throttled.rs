@@ -73,7 +73,7 @@ async fn one_message_that_is_always_refused_stops_no_other() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nor_with_a_long_wait_and_two_replicas() {
+async fn a_refused_message_with_a_long_wait_stops_no_other_on_two_replicas() {
     let reply = || Reply::retry_after(429, "20");
     beside_one("throttled-long", 2, 600, reply).await;
 }

@@ -173,8 +173,8 @@ impl Day {
     }
 
     /// Waits until all that these replicas must say is said by each.
-    pub(super) async fn says(&self, who: &[usize], what: &str, says: Says<'_>) {
-        for place in who {
+    pub(super) async fn says(&self, replicas: &[usize], what: &str, says: Says<'_>) {
+        for place in replicas {
             let (replica, admin) = (&self.replicas[*place], self.admins[*place]);
             let mut seen = String::new();
             let said = || {

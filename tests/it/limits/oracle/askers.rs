@@ -33,7 +33,7 @@ enum Event {
 
 fn event() -> impl Strategy<Value = Event> {
     prop_oneof![
-        6 => (0..REPLICAS.len(), any::<bool>()).prop_map(|(who, knows)| Event::Ask(who, knows)),
+        6 => (0..REPLICAS.len(), any::<bool>()).prop_map(|(replica, knows)| Event::Ask(replica, knows)),
         1 => (0..REPLICAS.len()).prop_map(Event::Leave),
         2 => prop_oneof![-4_900_000..4_900_000_i64, -90_000_000_000..90_000_000_000_i64]
             .prop_map(Event::Shift),
@@ -63,23 +63,23 @@ fn lua_notes_the_askers_as_rust_does() {
         let mut askers = Askers::default();
         for event in events {
             match event {
-                Event::Ask(who, remembers) => {
+                Event::Ask(replica, remembers) => {
                     let mut call = ask.prepare_invoke();
                     call.key(generation_key(PREFIX)).arg("run");
                     // Generation, grants, no step; no limits, no grants wanted, no candidates.
                     call.arg(u8::from(remembers)).arg(0).arg(0).arg(0);
-                    call.arg(0).arg(REPLICAS[who]).arg(0);
+                    call.arg(0).arg(REPLICAS[replica]).arg(0);
                     let told: Vec<u64> = call.invoke(redis).unwrap();
                     let now = StoreTime::from_micros(told[0]);
-                    let others = askers.ask(REPLICAS[who], remembers, now);
+                    let others = askers.ask(REPLICAS[replica], remembers, now);
                     prop_assert_eq!(told[3], others as u64);
                     let ttl: i64 = redis.pttl(key()).unwrap();
                     prop_assert!(ttl > 86_400_000, "{}", ttl);
                 }
-                Event::Leave(who) => {
-                    let left = leave.key(key()).arg(REPLICAS[who]).invoke(redis);
+                Event::Leave(replica) => {
+                    let left = leave.key(key()).arg(REPLICAS[replica]).invoke(redis);
                     () = left.unwrap();
-                    askers.leave(REPLICAS[who]);
+                    askers.leave(REPLICAS[replica]);
                 }
                 Event::Shift(by) => {
                     for (name, at) in &mut askers.seen {

@@ -124,7 +124,7 @@ fn whatever_becomes_of_the_granted_no_window_holds_more_than_the_limit() {
 /// clock goes back: the downstream's windows lie elsewhere then. For these a step back is a loss
 /// (`generation`), for the others it is not.
 #[test]
-fn nor_when_the_clock_goes_back() {
+fn no_window_holds_more_than_the_limit_when_the_clock_goes_back() {
     let mut cases = cases();
     cases.retain(|(_, count, ..)| matches!(count, Count::Sliding | Count::Edges));
     // Where a window has a thousand microseconds, two grants are often of the same one by chance.
@@ -152,10 +152,10 @@ fn nor_when_the_clock_goes_back() {
     holds(cases, true);
 }
 
-/// Found by the test above, once in a million cases: a unit had come back by itself, and the store's clock, which
+/// Found by the random steps of the test above, once in a million cases: a unit had come back by itself, and the store's clock, which
 /// had gone back, did not show how long ago it was granted. The refund returned most of it a second time.
 #[test]
-fn nor_by_a_refund_of_units_that_were_granted_before_the_clock_went_back() {
+fn a_refund_of_units_granted_before_the_clock_went_back_lets_no_more_through() {
     let ask = |cost, fate| Step::Ask {
         cost,
         was_denied: false,
