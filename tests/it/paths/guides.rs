@@ -30,14 +30,16 @@ const RABBITMQ: &str = include_str!("../../../docs/rabbitmq.md");
 const JOURNAL: &str = include_str!("../../../docs/journal.md");
 const MONITORING: &str = include_str!("../../../docs/monitoring.md");
 const LIMITS: &str = include_str!("../../../docs/limits.md");
+const ANSWERS: &str = include_str!("../../../docs/answers.md");
+const OPTIONS: &str = include_str!("../../../docs/route-options.md");
 const DEAD: &str = include_str!("../../../docs/dead-letters.md");
 const SMPP: &str = include_str!("../../../docs/smpp.md");
 const RUNBOOK: &str = include_str!("../../../docs/runbook.md");
 const CALLERS: &str = include_str!("../../../docs/callers.md");
 const README: &str = include_str!("../../../README.md");
-const PAGES: [&str; 14] = [
-    STARTED, MIGRATION, PACING, COMPARISON, OPERATING, RABBITMQ, JOURNAL, MONITORING, LIMITS, DEAD,
-    RUNBOOK, README, SMPP, CALLERS,
+const PAGES: [&str; 16] = [
+    STARTED, MIGRATION, PACING, COMPARISON, OPERATING, RABBITMQ, JOURNAL, MONITORING, LIMITS,
+    ANSWERS, OPTIONS, DEAD, RUNBOOK, README, SMPP, CALLERS,
 ];
 const SLUICED: &str = env!("CARGO_BIN_EXE_sluiced");
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
