@@ -1,10 +1,10 @@
 //! A limit of any kind: its rule, its state, and the operations on both.
 //!
-//! Problem: six kinds count in different ways, and stores, scripts and `admission` must not know which. So each kind
-//! has a type of its own with the same methods (`fit`, `take`, `room`, `spacing` and more). [`Rule`] is one of these
-//! types, [`TakenUnits`] a state of one of them, and `of_kind` calls a method of the kind with the state of the kind. A
-//! state of another kind counts as none. What all kinds have stands beside it in [`LimitState`]: the next return, what
-//! the downstream says is left, and what is owed.
+//! Problem: six kinds count in different ways, and what decides on messages (`admission`), gives units back (`cell`) or
+//! keeps states in memory must not know which. So each kind has a type of its own with the same methods (`fit`, `take`,
+//! `room`, `spacing` and more). [`Rule`] is one of these types, [`TakenUnits`] a state of one of them, and `of_kind`
+//! calls a method of the kind with the state of the kind. A state of another kind counts as none. What all kinds have
+//! stands beside it in [`LimitState`]: the next return, what the downstream says is left, and what is owed.
 
 use std::time::Duration;
 
