@@ -4,9 +4,9 @@
 //! stamp of each request's arrival (`connection`), and answers on a thread of its own. It reports afterwards how full
 //! the worst sliding window was, which calls came too early, and which messages were lost or taken twice. Like most
 //! real providers it answers 202 to everything; it can also enforce its limit, be slow, fail, or hang. It speaks TLS if
-//! a test needs that, and causes the faults of the way to it ([`ConnectionFaults`]): there is nothing between it and its
-//! callers. A connection that begins with an octet of zero speaks SMPP, at the same address (`smpp`). It can answer as
-//! a named provider does ([`Double`]).
+//! a test needs that, and causes the faults of the way to it ([`ConnectionFaults`]): there is nothing between it and
+//! its callers. A connection that begins with an octet of zero speaks SMPP, at the same address (`smpp`). It can answer
+//! as a named provider does ([`Double`]).
 //!
 //! `sluiced demo`, the fleet tests and the benchmarks use it, in their own process ([`Provider`])
 //! or as a process of its own (`sluiced provider`).

@@ -152,8 +152,9 @@ fn no_window_holds_more_than_the_limit_when_the_clock_goes_back() {
     holds(cases, true);
 }
 
-/// Found by the random steps of the test above, once in a million cases: a unit had come back by itself, and the store's clock, which
-/// had gone back, did not show how long ago it was granted. The refund returned most of it a second time.
+/// Found by the random steps of the test above, once in a million cases: a unit had come back by itself, and the
+/// store's clock, which had gone back, did not show how long ago it was granted. The refund returned most of it a
+/// second time.
 #[test]
 fn a_refund_of_units_granted_before_the_clock_went_back_lets_no_more_through() {
     let ask = |cost, fate| Step::Ask {
