@@ -58,13 +58,13 @@ impl Dying {
 
     /// Whether so many died in a row that none dies.
     #[must_use]
-    pub fn is_braked(&self) -> bool {
+    pub fn sets_aside(&self) -> bool {
         self.most.is_some_and(|most| self.in_a_row >= most.get())
     }
 
     /// A message cannot be sent.
     pub fn record_unfit(&mut self, now: Mono) -> Unfit {
-        if !self.is_braked() {
+        if !self.sets_aside() {
             self.in_a_row = self.in_a_row.saturating_add(1);
             return Unfit::Dies;
         }
@@ -85,7 +85,7 @@ impl Dying {
     #[must_use]
     pub fn pause_left(&self, now: Mono) -> Option<Duration> {
         let left = ASIDE.checked_sub(now.since(self.minute?))?;
-        let is_full = self.is_braked() && self.aside >= MOST_ASIDE;
+        let is_full = self.sets_aside() && self.aside >= MOST_ASIDE;
         (is_full && !left.is_zero()).then_some(left)
     }
 }
@@ -96,7 +96,7 @@ mod tests {
 
     const START: Mono = Mono::from_micros(7_000_000);
 
-    fn braked(most: u32) -> Dying {
+    fn setting_aside(most: u32) -> Dying {
         let mut dying = Dying::new(NonZeroU32::new(most));
         for _ in 0..most {
             assert_eq!(dying.record_unfit(START), Unfit::Dies);
@@ -108,7 +108,7 @@ mod tests {
     fn after_so_many_in_a_row_none_dies_until_one_can_be_sent() {
         let mut dying = Dying::new(NonZeroU32::new(3));
         for is_fit in [false, false, true, false, false] {
-            assert!(!dying.is_braked());
+            assert!(!dying.sets_aside());
             if is_fit {
                 dying.record_fit();
             } else {
@@ -117,18 +117,18 @@ mod tests {
         }
         assert_eq!(dying.record_unfit(START), Unfit::Dies);
         for _ in 0..50 {
-            assert!(dying.is_braked());
+            assert!(dying.sets_aside());
             assert_eq!(dying.record_unfit(START), Unfit::IsSetAside);
             assert_eq!((dying.in_a_row(), dying.pause_left(START)), (3, None));
         }
         dying.record_fit();
-        assert!(!dying.is_braked());
+        assert!(!dying.sets_aside());
         assert_eq!(dying.record_unfit(START), Unfit::Dies);
     }
 
     #[test]
     fn a_backlog_of_wrong_messages_does_not_move_in_a_circle() {
-        let mut dying = braked(3);
+        let mut dying = setting_aside(3);
         let (mut now, mut aside) = (START, 0_u64);
         let end = START + ASIDE * 10;
         while now < end {
@@ -149,7 +149,7 @@ mod tests {
 
     #[test]
     fn one_that_can_be_sent_ends_a_rest_and_the_bound_stays() {
-        let mut dying = braked(1);
+        let mut dying = setting_aside(1);
         for _ in 0..MOST_ASIDE {
             assert_eq!(dying.record_unfit(START), Unfit::IsSetAside);
         }
@@ -172,6 +172,6 @@ mod tests {
     fn it_can_be_switched_off() {
         let mut dying = Dying::new(None);
         (0..1000).for_each(|_| assert_eq!(dying.record_unfit(START), Unfit::Dies));
-        assert_eq!((dying.pause_left(START), dying.is_braked()), (None, false));
+        assert_eq!((dying.pause_left(START), dying.sets_aside()), (None, false));
     }
 }

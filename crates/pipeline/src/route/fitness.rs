@@ -31,7 +31,7 @@ pub(crate) struct Fitness {
     dying: Mutex<Dying>,
     /// Down while unfit messages are set aside.
     link: watch::Sender<Link>,
-    braked: LogLimit,
+    aside_log: LogLimit,
     released: LogLimit,
 }
 
@@ -49,7 +49,7 @@ impl Fitness {
             clock: Clock::of_process(),
             dying: Mutex::new(dying),
             link: watch::Sender::new(Link::Up),
-            braked: LogLimit::new(EVERY),
+            aside_log: LogLimit::new(EVERY),
             released: LogLimit::new(EVERY),
         }
     }
@@ -60,8 +60,8 @@ impl Fitness {
     }
 
     /// Whether unfit messages are set aside, because so many died in a row.
-    pub(super) fn is_braked(&self) -> bool {
-        lock(&self.dying).is_braked()
+    pub(super) fn sets_aside(&self) -> bool {
+        lock(&self.dying).sets_aside()
     }
 
     /// For how long no message is taken, because so many are set aside; `None`: they are taken.
@@ -73,19 +73,19 @@ impl Fitness {
     pub(crate) fn record_unfit(&self, why: &str) -> Unfit {
         let now = self.clock.now();
         let mut dying = lock(&self.dying);
-        let was_braked = dying.is_braked();
+        let set_aside_before = dying.sets_aside();
         let fate = dying.record_unfit(now);
-        if dying.is_braked() {
+        if dying.sets_aside() {
             let count = dying.in_a_row();
             let reason = format!(
                 "{count} messages died in a row, {why}; such messages are set aside, others pass"
             );
             self.link.send_replace(Link::Down(reason.into()));
-            if !was_braked {
+            if !set_aside_before {
                 self.meters.setting_aside.set(1.0);
                 // Messages that others would move here may be set aside at once.
                 self.sharing.show(false, false);
-                if let Some(more) = self.braked.event(now) {
+                if let Some(more) = self.aside_log.event(now) {
                     warn!(route = %self.route, count, why,
                         "messages died in a row: none dies now, such messages are set aside for a minute, others pass{more}");
                 }
@@ -97,7 +97,7 @@ impl Fitness {
     /// A message can be sent.
     pub(crate) fn record_fit(&self) {
         let mut dying = lock(&self.dying);
-        if dying.is_braked() {
+        if dying.sets_aside() {
             self.meters.setting_aside.set(0.0);
             self.link.send_replace(Link::Up);
             if let Some(more) = self.released.event(self.clock.now()) {

@@ -82,7 +82,7 @@ impl RouteTap {
             .gate
             .with(|gate| (gate.is_away(), gate.is_open(), gate.needs_probe(now)));
         let is_back = is_away && !is_open;
-        let is_held_up = decision.denied.is_some() || self.fitness.is_braked() || is_open;
+        let is_held_up = decision.denied.is_some() || self.fitness.sets_aside() || is_open;
         let sends = (decision.is == Tap::Open || waits_for_slot || is_back) && !is_held_up;
         self.sharing.show(sends, is_open && probes);
     }
