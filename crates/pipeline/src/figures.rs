@@ -23,7 +23,7 @@ use sluiced_template::QuotaReading;
 use super::ends::journal::UnitsUsed;
 use super::handle::{PacerHandle, ToPacer};
 use super::job::Job;
-use super::meters::{CLAIM_ACTUAL, CLAIM_QUOTA};
+use super::meters::{IMPLAUSIBLE_ACTUAL, IMPLAUSIBLE_QUOTA};
 
 static USED_UNREADABLE: LogLimit = LogLimit::new(Duration::from_secs(60));
 static USED_IMPLAUSIBLE: LogLimit = LogLimit::new(Duration::from_secs(60));
@@ -229,7 +229,7 @@ impl<'a> Figures<'a> {
 
     fn used_implausible(&self, limit: &str, most: u64) {
         let route = &self.job.route;
-        route.meters.implausible(CLAIM_ACTUAL);
+        route.meters.implausible(IMPLAUSIBLE_ACTUAL);
         if let Some(more) = USED_IMPLAUSIBLE.event(self.pacer.clock.now()) {
             warn!(route = %route.name, limit, most,
                 "an answer claims that its call used more units than are believed: its cost stands as it was estimated; see limits.X.actual, and max_actual beside it{more}");
@@ -247,7 +247,7 @@ impl<'a> Figures<'a> {
 
     fn quota_implausible(&self, limit: &str) {
         let route = &self.job.route;
-        route.meters.implausible(CLAIM_QUOTA);
+        route.meters.implausible(IMPLAUSIBLE_QUOTA);
         if let Some(more) = QUOTA_IMPLAUSIBLE.event(self.pacer.clock.now()) {
             let most = route.rules.answers.max_wait;
             warn!(route = %route.name, limit, max_throttle_wait = ?most,

@@ -60,11 +60,11 @@ pub const RECEIPT_STATES: &[&str] = &[
     "other",
     "unread",
 ];
-/// What an answer claims that is bounded, of the label `what`.
-pub const CLAIM_ACTUAL: &str = "actual";
-pub const CLAIM_QUOTA: &str = "quota";
+/// What an answer says that is bounded, of the label `what`.
+pub const IMPLAUSIBLE_ACTUAL: &str = "actual";
+pub const IMPLAUSIBLE_QUOTA: &str = "quota";
 /// Values of the label `what`.
-pub const CLAIMS: &[&str] = &[CLAIM_ACTUAL, CLAIM_QUOTA];
+pub const IMPLAUSIBLE_NUMBERS: &[&str] = &[IMPLAUSIBLE_ACTUAL, IMPLAUSIBLE_QUOTA];
 /// Values of the label `reason` (`core::judge::DeadReason::label`).
 pub const REASONS: &[&str] = &labels!(DeadReason);
 /// Values of the label `result`.
@@ -172,7 +172,7 @@ metrics! {
             "Accepted answers that do not say what is left, or in a form that cannot be read.";
         actual_unreadable: Counter = ACTUAL_UNREADABLE, "sluiced_actual_unreadable_total",
             "Calls whose answer did not say what they used, or that had none: their costs stand as they were estimated.";
-        implausible: Counters("what", CLAIMS) = IMPLAUSIBLE, "sluiced_implausible_answers_total",
+        implausible: Counters("what", IMPLAUSIBLE_NUMBERS) = IMPLAUSIBLE, "sluiced_implausible_answers_total",
             "Answers that claim more than is believed: actual, what a call used, beyond max_actual (the estimate stands); quota, a reset further away than max_throttle_wait (that counts).";
         unconfirmed: Counter = UNCONFIRMED, "sluiced_unconfirmed_total",
             "Times that the broker did not confirm a result, or a copy for a wait, parked or dead-letter queue. It is tried again.";
@@ -265,7 +265,7 @@ impl RouteMeters {
         self.answers.increment(answer, 1);
     }
 
-    /// An answer claims more than is believed ([`CLAIMS`]).
+    /// An answer says more than is believed ([`IMPLAUSIBLE_NUMBERS`]).
     pub fn implausible(&self, what: &'static str) {
         self.implausible.increment(what, 1);
     }

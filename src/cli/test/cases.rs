@@ -17,7 +17,10 @@ use sluiced_settings::text::Length;
 
 /// All tests of a file.
 #[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(
+    deny_unknown_fields,
+    expecting = "the tests of a file, each under [[test]]"
+)]
 pub(super) struct Cases {
     #[serde(default)]
     pub(super) test: Vec<Case>,
@@ -25,7 +28,10 @@ pub(super) struct Cases {
 
 /// One message.
 #[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(
+    deny_unknown_fields,
+    expecting = "a test: write [[test]] and its keys below"
+)]
 pub(super) struct Case {
     /// What it shows; each has another name.
     pub(super) name: Spanned<String>,
@@ -49,7 +55,10 @@ pub(super) struct Case {
 
 /// A message, as it comes from its queue.
 #[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(
+    deny_unknown_fields,
+    expecting = "a message: write [test.message] and its keys below"
+)]
 pub(super) struct Incoming {
     pub(super) id: Option<String>,
     #[serde(default)]
@@ -68,7 +77,10 @@ pub(super) struct Incoming {
 
 /// Properties of AMQP.
 #[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(
+    deny_unknown_fields,
+    expecting = "the properties of a message, such as { priority = 5 }"
+)]
 pub(super) struct Properties {
     pub(super) content_type: Option<String>,
     pub(super) content_encoding: Option<String>,
@@ -125,7 +137,10 @@ pub(super) struct Count {
 
 /// An answer, and what follows from it.
 #[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(
+    deny_unknown_fields,
+    expecting = "an answer: write [[test.answers]] and its keys below"
+)]
 pub(super) struct AnswerCase {
     /// Unique among the answers of the test.
     pub(super) name: Spanned<String>,

@@ -172,6 +172,14 @@ fn a_file_that_cannot_be_read_is_a_wrong_argument_with_its_place() {
             "unknown field `mesage`",
         ),
         (
+            "[[test]]\nname = \"a\"\nmessage = \"Hello\"\n",
+            "expected a message: write [test.message] and its keys below",
+        ),
+        (
+            "[[test]]\nname = \"a\"\nanswers = [200]\n",
+            "expected an answer: write [[test.answers]] and its keys below",
+        ),
+        (
             "[[test]]\nname = \"a\"\n[[test]]\nname = \"a\"\n",
             "t.toml: line 4: a second test is called `a`",
         ),
