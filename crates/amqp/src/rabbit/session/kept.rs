@@ -98,15 +98,17 @@ impl KeptVerdicts {
     /// Keeps those of a session that ended.
     pub(super) fn keep(&self, verdicts: impl Iterator<Item = (Original, KeptVerdict)>, now: Mono) {
         let mut known = lock(&self.known);
-        known.make_room(self.most.load(Ordering::Relaxed), now);
         for (original, kept) in verdicts {
             known.add(&original, kept, now);
         }
+        known.keep_latest(self.most.load(Ordering::Relaxed), now);
     }
 
     /// Keeps the verdict of one message that goes back to its queue.
     pub(super) fn keep_one(&self, original: &Original, verdict: KeptVerdict, now: Mono) {
-        lock(&self.known).add(original, verdict, now);
+        let mut known = lock(&self.known);
+        known.add(original, verdict, now);
+        known.keep_latest(self.most.load(Ordering::Relaxed), now);
     }
 
     /// Keeps a verdict under a new mark; `None`: so many are kept already.
@@ -146,8 +148,8 @@ impl KeptVerdicts {
             }
         }
         if let Some(kept) = kept {
-            known.make_room(self.most.load(Ordering::Relaxed), now);
             known.add(&original, kept, now);
+            known.keep_latest(self.most.load(Ordering::Relaxed), now);
         }
     }
 
@@ -196,11 +198,27 @@ impl VerdictMemory {
         entries.push(KeptEntry { at, of, kept });
     }
 
-    fn make_room(&mut self, most: usize, now: Mono) {
+    /// Forgets the oldest beyond `most`: a message whose verdict is forgotten is called again.
+    fn keep_latest(&mut self, most: usize, now: Mono) {
         self.forget(now);
-        if self.verdicts.values().map(Vec::len).sum::<usize>() > most {
-            self.verdicts.clear();
+        let entries = self.verdicts.values().flatten();
+        let mut times: Vec<Mono> = entries.map(|entry| entry.at).collect();
+        let beyond = times.len().saturating_sub(most);
+        if beyond == 0 {
+            return;
         }
+        times.sort_unstable();
+        let latest = times[beyond - 1];
+        // Of those that were kept in the same moment, as many as must go.
+        let mut of_latest = beyond - times.partition_point(|at| *at < latest);
+        self.verdicts.retain(|_, entries| {
+            entries.retain(|entry| {
+                let goes = entry.at < latest || entry.at == latest && of_latest > 0;
+                of_latest -= usize::from(goes && entry.at == latest);
+                !goes
+            });
+            !entries.is_empty()
+        });
     }
 
     fn forget(&mut self, now: Mono) {

@@ -63,6 +63,30 @@ fn routes_of_one_queue_forget_nothing_of_each_other() {
     assert_eq!(found.count(), 100);
 }
 
+/// A session is lost while verdicts of earlier ones are kept, whose messages other replicas received.
+#[test]
+fn the_oldest_verdicts_are_forgotten_and_none_of_a_session_that_just_ended() {
+    let kept = KeptVerdicts::default();
+    kept.consumes(2);
+    let at = |seconds: u64| Mono::from_micros(seconds * 1_000_000);
+    let original = |number: u64| {
+        let body = number.to_string().into_bytes();
+        let delivery = lapin::message::Delivery::mock(number, "".into(), "sms".into(), true, body);
+        message(delivery).1
+    };
+    let verdict = || KeptVerdict::Copy(to_end_of_queue(&"sms".into()));
+    for number in 0..7 {
+        kept.keep_one(&original(number), verdict(), at(number));
+    }
+    let of_session = (10..14).map(|number| (original(number), verdict()));
+    kept.keep(of_session, at(20));
+    kept.expect_calls([&original(14)].into_iter());
+    kept.end_call(original(14), Some(verdict()), at(21));
+    let is_kept = |number: &u64| kept.take(&original(*number), at(22)).is_some();
+    let left: Vec<u64> = (0..20).filter(is_kept).collect();
+    assert_eq!(left, [4, 5, 6, 10, 11, 12, 13, 14]);
+}
+
 fn with_headers(headers: FieldTable) -> Original {
     let body = b"{}".to_vec();
     let mut delivery = lapin::message::Delivery::mock(7, "".into(), "sms".into(), false, body);
