@@ -255,7 +255,7 @@ impl Link {
     pub(super) async fn run(self: Arc<Self>, pool: Weak<Pool>, pings: Option<PingPong>) {
         select! {
             () = self.drive() => {}
-            () = self.until_silent(pings, &pool) => {}
+            () = self.until_silent(pings, &pool) => self.give_up(),
             () = self.until_over(&pool) => self.close().await,
         }
         // Its calls end with it.
@@ -264,6 +264,12 @@ impl Link {
         if let Some(pool) = pool.upgrade() {
             pool.remove(&self);
         }
+    }
+
+    /// It takes no call any more, and its peer did not close it: that says nothing of the idle time that the peer
+    /// allows.
+    fn give_up(&self) {
+        lock(&self.state).is_retired = true;
     }
 
     /// Until the connection has ended by itself.
@@ -345,8 +351,7 @@ impl Link {
 
     /// Says goodbye.
     async fn close(&self) {
-        // The peer did not close it: that says nothing of its idle timeout.
-        lock(&self.state).is_retired = true;
+        self.give_up();
         if let Some(wire) = lock(&self.wire).as_mut() {
             wire.send = None;
         }
