@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::{Refusal, SUFFIX, letters};
+use super::{SUFFIX, letters};
 
 /// What a command found out about each queue: written at once, or in the end as one list of JSON.
 pub(super) struct QueueResults {
@@ -146,17 +146,16 @@ pub(super) struct DropCounts {
     pub(super) dropped: u64,
     pub(super) unasked: UndecidedLetters,
     pub(super) after: u32,
-    /// Why nothing was dropped.
-    #[serde(skip)]
-    pub(super) refused: Option<Refusal>,
 }
 
 impl LetterCounts for DropCounts {
     fn write(&self, queue: &str, out: &mut impl Write) -> io::Result<()> {
         writeln!(out, "{queue}: {} before", letters(self.before.into()))?;
-        match self.meant == self.dropped {
-            true => writeln!(out, "  {} dropped", self.dropped)?,
-            false => writeln!(out, "  {} would be dropped", self.meant)?,
+        match (self.meant, self.dropped) {
+            (meant, dropped) if meant == dropped => writeln!(out, "  {dropped} dropped")?,
+            (meant, 0) => writeln!(out, "  {meant} would be dropped")?,
+            // It failed on the way.
+            (meant, dropped) => writeln!(out, "  {dropped} of {meant} dropped")?,
         }
         self.unasked.write(out)?;
         writeln!(out, "  {} after", letters(self.after.into()))

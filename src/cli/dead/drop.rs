@@ -44,23 +44,27 @@ pub(super) async fn run(
         dead: &dead,
         filter: &filter,
     };
+    let mut failed = None;
     for queue in &dead.queues {
-        let found = match drop_run.drop_letters(queue, left, console).await {
-            Ok(found) => found,
-            Err(refusal) => {
-                report.end(console.out)?;
-                return Err(refusal);
-            }
-        };
-        report.add(queue, found.as_ref(), &DropCounts::default(), console.out)?;
-        let counts = found.unwrap_or_default();
-        left -= counts.meant;
-        if let Some(refusal) = counts.refused {
-            report.end(console.out)?;
-            return Err(refusal);
+        // A queue that is read gives its letters back, which a quorum queue counts.
+        if left == 0 || failed.is_some() {
+            break;
         }
+        let mut counts = DropCounts::default();
+        let result = drop_run
+            .drop_letters(queue, left, &mut counts, console)
+            .await;
+        // A queue that could not be opened has no counts.
+        if result.is_ok() || counts.before > 0 {
+            let found = *result.as_ref().unwrap_or(&true);
+            let found = found.then_some(&counts);
+            report.add(queue, found, &DropCounts::default(), console.out)?;
+        }
+        left -= counts.meant;
+        failed = result.err();
     }
-    Ok(report.end(console.out)?)
+    report.end(console.out)?;
+    failed.map_or(Ok(()), Err)
 }
 
 /// What a command drops.
@@ -72,13 +76,15 @@ struct DropRun<'a> {
 
 impl DropRun<'_> {
     /// One queue: its letters are counted first, and dropped in a second pass. So the operator may take any
-    /// time to answer, while no letter is held and none is kept in memory.
+    /// time to answer, while no letter is held and none is kept in memory. Returns whether there is such a queue; the
+    /// counts are right even after an error.
     async fn drop_letters(
         &self,
         queue: &str,
         limit: u64,
+        counts: &mut DropCounts,
         console: &mut Console<'_, impl Write + Send, impl Write + Send>,
-    ) -> Result<Option<DropCounts>, Refusal> {
+    ) -> Result<bool, Refusal> {
         let mut pass = Pass {
             filter: self.filter,
             now: Clock::of_process().store_time(),
@@ -88,23 +94,22 @@ impl DropRun<'_> {
         };
         if self.args.dry_run || !self.args.yes {
             let Some(all) = self.dead.open(queue).await? else {
-                return Ok(None);
+                return Ok(false);
             };
-            let (mut counted, latest) = pass.over(all).await?;
-            if self.args.dry_run || counted.meant == 0 {
-                return Ok(Some(counted));
+            let latest = pass.over(all, counts).await?;
+            if self.args.dry_run || counts.meant == 0 {
+                return Ok(true);
             }
-            if let Err(refusal) = agreed(queue, counted.meant, console)? {
-                counted.refused = Some(refusal);
-                return Ok(Some(counted));
-            }
-            (pass.limit, pass.latest) = (counted.meant, latest);
+            agreed(queue, counts.meant, console)??;
+            (pass.limit, pass.latest) = (counts.meant, latest);
         }
         pass.drops = true;
-        match self.dead.open(queue).await? {
-            Some(all) => Ok(Some(pass.over(all).await?.0)),
-            None => Ok(None),
-        }
+        let Some(all) = self.dead.open(queue).await? else {
+            return Ok(false);
+        };
+        *counts = DropCounts::default();
+        pass.over(all, counts).await?;
+        Ok(true)
     }
 }
 
@@ -120,13 +125,10 @@ struct Pass<'a> {
 }
 
 impl Pass<'_> {
-    /// Reads all letters. Returns the counts, and when the last of those that match died.
-    async fn over(&self, mut letters: Letters) -> Result<(DropCounts, i64), Refusal> {
+    /// Reads all letters. Returns when the last of those that match died.
+    async fn over(&self, mut letters: Letters, counts: &mut DropCounts) -> Result<i64, Refusal> {
         let mut latest = i64::MIN;
-        let mut counts = DropCounts {
-            before: letters.total(),
-            ..DropCounts::default()
-        };
+        counts.before = letters.total();
         let mut batch: Vec<Letter> = Vec::new();
         // A count reads all of them: letters that were fetched and not read would return behind the others, and
         // the second pass would drop others than these.
@@ -154,14 +156,16 @@ impl Pass<'_> {
                 letters.leave(letter).await?;
             }
             if batch.len() >= BATCH {
-                counts.dropped += batch.len() as u64;
+                let count = batch.len() as u64;
                 letters.discard(std::mem::take(&mut batch)).await?;
+                counts.dropped += count;
             }
         }
-        counts.dropped += batch.len() as u64;
+        let count = batch.len() as u64;
         letters.discard(batch).await?;
+        counts.dropped += count;
         counts.after = letters.close().await?;
-        Ok((counts, latest))
+        Ok(latest)
     }
 }
 
