@@ -1,6 +1,7 @@
 //! Where the message centre is: connecting to it, and binding.
 
 use std::io;
+use std::net::IpAddr;
 use std::time::Duration;
 
 use rustls::pki_types::ServerName;
@@ -74,7 +75,6 @@ impl Centre {
     }
 
     async fn connect(&self) -> Result<BoxStream, OpenError> {
-        let failed = |error: io::Error| OpenError::Unreached(connect_detail(&error));
         let addresses = Resolver::new()
             .addresses(&self.host)
             .await
@@ -83,25 +83,22 @@ impl Centre {
         let each = self.connect_timeout / u32::try_from(addresses.len().max(1)).unwrap_or(u32::MAX);
         let mut last = OpenError::Unreached("the host has no address".to_owned());
         for address in addresses {
-            let tcp = match timeout(each, TcpStream::connect((address, self.port))).await {
-                Ok(Ok(tcp)) => tcp,
-                Ok(Err(error)) => {
-                    last = failed(error);
-                    continue;
-                }
-                Err(_) => {
-                    last = OpenError::Unreached(format!("no connection within {each:?}"));
-                    continue;
-                }
+            last = match timeout(each, self.connect_to(address)).await {
+                Ok(Ok(stream)) => return Ok(stream),
+                Ok(Err(error)) => OpenError::Unreached(connect_detail(&error)),
+                Err(_) => OpenError::Unreached(format!("no connection within {each:?}")),
             };
-            tcp.set_nodelay(true).map_err(failed)?;
-            let Some((tls, name)) = &self.tls else {
-                return Ok(Box::new(tcp));
-            };
-            let stream = tls.connect(name.clone(), tcp).await.map_err(failed)?;
-            return Ok(Box::new(stream));
         }
         Err(last)
+    }
+
+    async fn connect_to(&self, address: IpAddr) -> io::Result<BoxStream> {
+        let tcp = TcpStream::connect((address, self.port)).await?;
+        tcp.set_nodelay(true)?;
+        match &self.tls {
+            Some((tls, name)) => Ok(Box::new(tls.connect(name.clone(), tcp).await?)),
+            None => Ok(Box::new(tcp)),
+        }
     }
 
     async fn bind(&self, stream: &mut BoxStream) -> Result<(), OpenError> {
