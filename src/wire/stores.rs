@@ -10,6 +10,7 @@ use futures::future::BoxFuture;
 use secrecy::SecretString;
 use serde_json::Value;
 use tokio::sync::watch;
+use tracing::debug;
 
 use super::files::{KeyedFile, PacedFile};
 use super::standing::with_losses;
@@ -245,10 +246,11 @@ impl Limits for InspectedLimits {
             let mut all = Vec::new();
             for (name, limit) in &self.limits {
                 let found = self.store.inspect(family(limit), name).await;
-                let Ok(standing) = with_losses(&*self.store, name, limit, found).await else {
-                    return Vec::new();
-                };
-                all.push(standing.as_json(name, &limit.policy_line()));
+                match with_losses(&*self.store, name, limit, found).await {
+                    Ok(standing) => all.push(standing.as_json(name, &limit.policy_line())),
+                    // All others are shown: a pause of one of them must not be hidden.
+                    Err(error) => debug!(limit = name, %error, "its state is not shown"),
+                }
             }
             all
         }
