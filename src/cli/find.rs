@@ -92,8 +92,11 @@ pub(super) async fn run(args: &FindArgs, out: &mut (impl Write + Send)) -> Resul
     let route_of_letters = letters.as_ref().and_then(FoundLetters::route);
     let route = args.route.as_deref().or(route_of_letters);
     let asked = args.id.as_ref().map(|id| own_keys(&settings, route, id));
-    let own = look_up(args, asked.unwrap_or_default()).await?;
-    let named = look_up(args, named_keys(&settings, args, route)).await?;
+    let keys = [
+        asked.unwrap_or_default(),
+        named_keys(&settings, args, route),
+    ];
+    let [own, named] = look_up(args, keys).await?;
     let is_letter = letters.as_ref().is_some_and(|letters| !letters.is_empty());
     let is_known = |key: &FoundKey| key.state.is_known();
     let known = is_letter || own.iter().chain(&named).any(is_known);
@@ -240,25 +243,32 @@ fn named_keys(settings: &Settings, args: &FindArgs, route: Option<&str>) -> Vec<
     keys
 }
 
-async fn look_up(args: &FindArgs, keys: Vec<AskedKey>) -> Result<Vec<FoundKey>, Refusal> {
-    if keys.is_empty() {
-        return Ok(Vec::new());
+/// Looks for keys of two kinds. The store is opened only if there are any.
+async fn look_up(
+    args: &FindArgs,
+    kinds: [Vec<AskedKey>; 2],
+) -> Result<[Vec<FoundKey>; 2], Refusal> {
+    let mut all_found = [Vec::new(), Vec::new()];
+    if kinds.iter().all(Vec::is_empty) {
+        return Ok(all_found);
     }
     let opened = LimitsLocation::of(args.config.clone()).open().await?;
-    let mut found = Vec::new();
-    for AskedKey { limit, queue, text } in keys {
-        let policy = opened.policy(&limit).await?.inspect().await?;
-        let state = key::look_up(&opened, &limit, queue.as_deref(), Some(&*text), &policy).await?;
-        if let Some(state) = state {
-            found.push(FoundKey {
-                digest: message_key(queue.as_deref(), Some(&text)).short(),
-                limit,
-                queue,
-                state,
-            });
+    for (keys, found) in kinds.into_iter().zip(&mut all_found) {
+        for AskedKey { limit, queue, text } in keys {
+            let policy = opened.policy(&limit).await?.inspect().await?;
+            let state =
+                key::look_up(&opened, &limit, queue.as_deref(), Some(&*text), &policy).await?;
+            if let Some(state) = state {
+                found.push(FoundKey {
+                    digest: message_key(queue.as_deref(), Some(&text)).short(),
+                    limit,
+                    queue,
+                    state,
+                });
+            }
         }
     }
-    Ok(found)
+    Ok(all_found)
 }
 
 impl FoundKey {

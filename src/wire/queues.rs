@@ -15,7 +15,7 @@ use sluiced_amqp::rabbit::{RabbitOptions, RabbitQueue};
 use sluiced_amqp::{QueueEvents, ResultOutcome};
 use sluiced_pipeline::meters::RouteMeters;
 use sluiced_ports::clock::Clock;
-use sluiced_ports::queue::{PublishRequest, QueuePart, Subscription};
+use sluiced_ports::queue::{PublishRequest, QueuePart, Subscription, Verdict};
 use sluiced_ports::store::Store;
 use sluiced_settings::Loaded;
 use sluiced_settings::secrets::Secrets;
@@ -190,8 +190,8 @@ impl QueueEvents for CountedEvents {
             meters.settled(verdict, count);
         }
         match verdict {
-            "done" => self.settled.done.fetch_add(count, Ordering::Relaxed),
-            "dead" => self.settled.dead.fetch_add(count, Ordering::Relaxed),
+            Verdict::DONE => self.settled.done.fetch_add(count, Ordering::Relaxed),
+            Verdict::DEAD => self.settled.dead.fetch_add(count, Ordering::Relaxed),
             _ => 0,
         };
     }

@@ -52,7 +52,7 @@ pub struct Identity {
     loaded: Mutex<LoadedCertificate>,
 }
 
-/// What was read loaded.
+/// What was read last.
 struct LoadedCertificate {
     config: Arc<ServerConfig>,
     /// A digest of both files.

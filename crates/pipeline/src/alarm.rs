@@ -43,7 +43,7 @@ impl Alarm {
         })
     }
 
-    /// Returns at `at`, or at once if it has passed. Cancel-safe.
+    /// Returns at `at`, at once if it has passed, or earlier after a wait that was cancelled. Cancel-safe.
     pub(super) async fn until(&mut self, at: Mono) -> io::Result<()> {
         let wait = at.since(self.clock.now());
         if wait.is_zero() {

@@ -330,7 +330,7 @@ impl Pacer {
             }
             _ = self.events.recv_many(&mut batch, EVENTS) => {
                 for entry in batch {
-                    self.take_in(entry);
+                    self.on_event(entry);
                 }
             }
             notice = notice => match notice {

@@ -210,8 +210,8 @@ impl<T: Send> PolicyWatch<T> {
 
     /// The wait after a declaration that failed.
     fn back_off(&mut self) -> Duration {
-        self.retry = (self.retry * 2).min(PRESENCE);
-        self.retry
+        let next = (self.retry * 2).min(PRESENCE);
+        std::mem::replace(&mut self.retry, next)
     }
 
     /// Waits for so long, or until there is a reason for another round before that.

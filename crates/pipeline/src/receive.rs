@@ -2,7 +2,7 @@
 //!
 //! Deliveries come from a session of the queue (`amqp::rabbit::session`, `hand_out`), or from another route of the
 //! queue (`route::sharing`). Decoded messages go to the pacer's loop as `ToPacer::Decoded` (`pacer::events`,
-//! `take_in`), and from there into the scheduler.
+//! `on_event`), and from there into the scheduler.
 //!
 //! While messages die in a row (`core::dying`), those that cannot be sent are set aside. If these are too many,
 //! nothing is decoded for a while: the others wait in the channel, as many as the prefetch, and are given back

@@ -59,16 +59,21 @@ pub enum Verdict {
 pub type HeaderPatch = Vec<(&'static str, HeaderValue)>;
 
 impl Verdict {
+    /// The label of messages that the downstream has.
+    pub const DONE: &'static str = "done";
+    /// The label of dead letters.
+    pub const DEAD: &'static str = "dead";
+
     /// The value of the metric label `verdict`.
     #[must_use]
     pub const fn label(&self) -> &'static str {
         match self {
-            Self::Done => "done",
+            Self::Done => Self::DONE,
             Self::Dropped => "dropped",
             Self::Later { .. } => "later",
             Self::Parked { .. } => "parked",
             Self::GiveBack => "given_back",
-            Self::Dead { .. } => "dead",
+            Self::Dead { .. } => Self::DEAD,
         }
     }
 

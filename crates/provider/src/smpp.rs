@@ -65,7 +65,7 @@ pub(super) async fn serve(
     loop {
         tokio::select! {
             read = input.read(&mut chunk) => match read {
-                Ok(count) if count > 0 && centre.take_in(&chunk[..count]) => {}
+                Ok(count) if count > 0 && centre.parse_received(&chunk[..count]) => {}
                 _ => return,
             },
             action = actions.recv() => match action {
@@ -128,7 +128,7 @@ impl SubmitSm {
 
 impl Centre {
     /// Handles every PDU that is complete with these bytes; false: the connection ends.
-    fn take_in(&mut self, bytes: &[u8]) -> bool {
+    fn parse_received(&mut self, bytes: &[u8]) -> bool {
         self.received.extend_from_slice(bytes);
         let received = std::mem::take(&mut self.received);
         let (mut rest, mut submitted) = (received.as_slice(), Vec::new());

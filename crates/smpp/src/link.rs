@@ -53,13 +53,13 @@ enum BindEnd {
 /// What failed in a row, each kind by itself: a centre that is back after an outage may refuse the first binds, and
 /// they must not wait for as long as if it had refused all the time.
 #[derive(Debug, Default)]
-struct Tries {
+struct BindTries {
     unreached: u32,
     refused: u32,
     short: u32,
 }
 
-impl Tries {
+impl BindTries {
     /// How long to wait before the next attempt. `fraction` is random, from 0 to 1.
     fn wait(&mut self, end: BindEnd, fraction: f64) -> Duration {
         match end {
@@ -200,7 +200,7 @@ impl Links {
 
     /// The life of one bind.
     async fn keep(&self, number: usize, stop: CancellationToken) {
-        let mut tries = Tries::default();
+        let mut tries = BindTries::default();
         let (bound, failed) = (LogLimit::new(LOG_EVERY), LogLimit::new(LOG_EVERY));
         while let Some(opened) = stop.run_until_cancelled(self.centre.open()).await {
             let (end, why) = match opened {
@@ -267,7 +267,7 @@ mod tests {
 
     /// The longest waits after these ends.
     fn waits(ends: impl IntoIterator<Item = BindEnd>) -> Vec<u64> {
-        let mut tries = Tries::default();
+        let mut tries = BindTries::default();
         let waits = ends.into_iter().map(|end| tries.wait(end, 1.0));
         waits.map(|wait| wait.as_millis() as u64).collect()
     }

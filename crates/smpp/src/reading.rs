@@ -65,7 +65,7 @@ impl<'a> SessionReader<'a> {
     pub(super) async fn run(mut self, stop: &CancellationToken) -> String {
         let mut chunk = vec![0; 8 * 1024];
         loop {
-            if let Err(why) = self.take_in() {
+            if let Err(why) = self.parse_received() {
                 return why;
             }
             if let Some(sequence) = self.unbind.filter(|_| self.session.is_idle()) {
@@ -131,7 +131,7 @@ impl<'a> SessionReader<'a> {
     }
 
     /// Handles every complete PDU.
-    fn take_in(&mut self) -> Result<(), String> {
+    fn parse_received(&mut self) -> Result<(), String> {
         let received = std::mem::take(&mut self.received);
         let mut unread = received.as_slice();
         loop {

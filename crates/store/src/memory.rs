@@ -15,7 +15,7 @@ use futures::FutureExt;
 use tokio::sync::{broadcast, watch};
 
 use self::keyed::StateName;
-use self::status::Status;
+use self::status::ReportedStates;
 use sluiced_core::breaker::{self, BreakerReport, BreakerRule, BreakerStatus, StoredBreaker};
 use sluiced_core::limits::keyed_states::KeyedStates;
 use sluiced_core::owner::{self, ForeignName, Registration, StoredRegistration};
@@ -47,7 +47,7 @@ pub struct MemoryStore {
     policies: Mutex<HashMap<String, LimitPolicy>>,
     breakers: Mutex<HashMap<String, StoredBreaker>>,
     registrations: Mutex<BTreeMap<String, StoredRegistration>>,
-    status: Mutex<Status>,
+    status: Mutex<ReportedStates>,
     notices: broadcast::Sender<Notice>,
     link: watch::Sender<Link>,
     marks: Marks,

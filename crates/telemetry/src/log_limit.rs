@@ -52,13 +52,12 @@ impl LogLimit {
         }
     }
 
-    /// An event happened: `Some` if it should be logged, with the number of unlogged ones since the last
-    /// line.
+    /// An event happened: `Some` if it should be logged, with the number of unlogged events since the last line.
     pub fn event(&self, now: Mono) -> Option<Suppressed> {
         self.fault("", now)
     }
 
-    /// A lasting fault happened. One with another text than the last is always logged.
+    /// A lasting fault happened. One with another text than the last is always logged, and counts none of the last.
     pub fn fault(&self, text: &str, now: Mono) -> Option<Suppressed> {
         let mut state = lock(&self.state);
         let recent = state.last.is_some_and(|last| now.since(last) < self.every);

@@ -138,7 +138,7 @@ const BEGINNING: u64 = 64 * 1024;
 /// Which lines of a list are settled: all up to `read` that are not `open`.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Progress {
+struct ListProgress {
     list: ListIdentity,
     read: u64,
     open: BTreeSet<u64>,
@@ -157,7 +157,7 @@ struct ListIdentity {
 #[derive(Debug)]
 pub(super) struct Checkpoint {
     path: PathBuf,
-    progress: Progress,
+    progress: ListProgress,
     /// Something is to be written, by then.
     due: Option<Instant>,
 }
@@ -169,7 +169,7 @@ impl Checkpoint {
     /// When one of the files is there and cannot be read.
     pub(super) async fn open(path: &Path, list: &Path) -> io::Result<Self> {
         let known = match fs::read(path).await {
-            Ok(text) => Some(serde_json::from_slice::<Progress>(&text)?),
+            Ok(text) => Some(serde_json::from_slice::<ListProgress>(&text)?),
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
             Err(error) => return Err(error),
         };
@@ -179,7 +179,7 @@ impl Checkpoint {
             let same = progress.list.bytes > 0
                 && identity(list, progress.list.bytes).await? == progress.list;
             if same {
-                let progress = Progress {
+                let progress = ListProgress {
                     list: now,
                     ..progress
                 };
@@ -187,7 +187,7 @@ impl Checkpoint {
             }
             tracing::info!("the checkpoint is of another list; this one starts at its first line");
         }
-        let progress = Progress {
+        let progress = ListProgress {
             list: now,
             read: 0,
             open: BTreeSet::new(),
@@ -197,7 +197,7 @@ impl Checkpoint {
         Ok(Self::new(path, progress))
     }
 
-    fn new(path: &Path, progress: Progress) -> Self {
+    fn new(path: &Path, progress: ListProgress) -> Self {
         Self {
             path: path.to_owned(),
             progress,

@@ -18,8 +18,8 @@ pub enum Row {
     Reserve,
 }
 
-/// The pace of each row of a paced limit. Each row keeps its share of the units in any window, so that both together keep
-/// the limit.
+/// The pace of each row of a paced limit. Each row keeps its share of the units in any window, so that both together
+/// keep the limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RowPaces {
     /// For all messages.

@@ -153,7 +153,7 @@ impl<T: Queued> Scheduler<T> {
             self.key_queues.answered_in_passing(key, answer, times.sent);
         }
         item.granted(times.decided, times.now.since(times.since));
-        self.enter(item, until);
+        self.add_permitted(item, until);
     }
 
     /// Puts back messages without a decision, in their order.

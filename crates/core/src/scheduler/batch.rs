@@ -178,7 +178,7 @@ impl<T: Queued> Scheduler<T> {
                 self.next_actions.push_back(dismiss(item));
             } else if !item.is_keyed() {
                 wanted = wanted.saturating_sub(item.cost().units());
-                self.enter(item, Mono::NEVER);
+                self.add_permitted(item, Mono::NEVER);
             } else if let Some(key) = self.waits_for(&item, now) {
                 self.join(key, item);
             } else if let Some(key) = self.key_queues.full(&item, now) {

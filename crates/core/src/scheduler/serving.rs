@@ -122,7 +122,7 @@ impl<T: Queued> Scheduler<T> {
         }
     }
 
-    pub(super) fn enter(&mut self, item: T, until: Mono) {
+    pub(super) fn add_permitted(&mut self, item: T, until: Mono) {
         self.permitted_number += 1;
         let place = (Reverse(item.priority()), until, self.permitted_number);
         self.permitted_sum.add(&item);
@@ -176,8 +176,12 @@ impl<T: Queued> Scheduler<T> {
                     out.push(item)
                 }
                 Action::Never { item, .. } | Action::NotCalled { item, .. } => out.push(item),
+                Action::Send(item, _) => out.push(item),
                 Action::RanOut(items) => out.extend(items),
-                _ => {}
+                Action::Admit(question) => {
+                    out.extend(question.asked.into_iter().map(|asked| asked.item))
+                }
+                Action::UsedUp { .. } | Action::Lease(..) | Action::Wait(_) => {}
             }
         }
         out

@@ -75,7 +75,7 @@ impl Pacer {
         }
     }
 
-    pub(super) fn take_in(&mut self, event: ToPacer) {
+    pub(super) fn on_event(&mut self, event: ToPacer) {
         let now = self.handle.clock.now();
         match event {
             ToPacer::Decoded(messages) => self.on_decoded(messages, now),

@@ -109,8 +109,8 @@ impl Owner {
                     if !shown.borrow().is_registered() {
                         ready.send_replace(Link::Down(error.to_string().into()));
                     }
-                    retry = (retry * 2).min(RETRY_MAX);
-                    retry
+                    let next = (retry * 2).min(RETRY_MAX);
+                    std::mem::replace(&mut retry, next)
                 }
             };
             tokio::select! {

@@ -66,8 +66,8 @@ pub(crate) async fn follow(
             }
             Err(error) => {
                 debug!(route = %route.name, %error, "it is not known whether the route is paused");
-                retry = (retry * 2).min(PRESENCE);
-                retry
+                let next = (retry * 2).min(PRESENCE);
+                std::mem::replace(&mut retry, next)
             }
         };
         let version = known.as_ref().map(|known| known.version);

@@ -12,13 +12,13 @@ use sluiced_ports::store::{
 
 /// What the replicas reported.
 #[derive(Debug, Default)]
-pub(super) struct Status {
+pub(super) struct ReportedStates {
     replicas: BTreeMap<String, (StoreTime, String)>,
     /// Units by number of the bar and limit.
     bars: BTreeMap<(u64, String), f64>,
 }
 
-impl Status {
+impl ReportedStates {
     fn report_status(&mut self, report: StatusReport<'_>, now: StoreTime) {
         if report.text.is_empty() {
             self.replicas.remove(report.replica);

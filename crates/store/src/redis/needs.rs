@@ -47,7 +47,7 @@ const EXACT: [i64; 3] = [1, 2500, (1 << 53) - 1];
 
 /// What a server or its user lacks, in sentences.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Lacks {
+pub(super) struct MissingNeeds {
     /// Without it nothing works.
     pub(super) needed: Option<String>,
     /// Without it everything works, but later.
@@ -61,9 +61,9 @@ pub(super) struct Lacks {
 pub(super) async fn lacking(
     connection: &mut DrivenConnection,
     access: &Access,
-) -> Result<Lacks, RedisError> {
+) -> Result<MissingNeeds, RedisError> {
     let answer = match answer(connection, access).await {
-        Err(error) if is_lack(&error) => return Ok(Lacks::scripts(&error)),
+        Err(error) if is_lack(&error) => return Ok(MissingNeeds::scripts(&error)),
         answer => answer?,
     };
     let rights = missing_rights(answer.refused, access);
@@ -74,7 +74,7 @@ pub(super) async fn lacking(
         return Err(passing);
     }
     let tried = failures(answer.exact, answer.failed, &answer.unheard);
-    Ok(Lacks {
+    Ok(MissingNeeds {
         needed: tried.needed,
         wished: rights.wished.or(tried.wished),
     })
@@ -140,7 +140,7 @@ fn question<'a>(script: &'a Script, access: &Access, key: Option<String>) -> Scr
     question
 }
 
-impl Lacks {
+impl MissingNeeds {
     fn scripts(error: &RedisError) -> Self {
         let said = super::text(error);
         Self {
@@ -167,13 +167,13 @@ pub(super) fn key_of_trial(access: &Access) -> Option<String> {
 }
 
 /// What the scripts call and this server does not do.
-fn failures(exact: Value, mut failed: Vec<String>, unheard: &[String]) -> Lacks {
+fn failures(exact: Value, mut failed: Vec<String>, unheard: &[String]) -> MissingNeeds {
     if exact != Value::Array(EXACT.map(Value::Int).into()) {
         failed.push(
             "scripts do not return whole numbers (Dragonfly: --lua_resp2_legacy_float)".to_owned(),
         );
     }
-    Lacks {
+    MissingNeeds {
         needed: (!failed.is_empty()).then(|| {
             let list = failed.join("; ");
             format!("it does not run scripts as sluiced needs them: {list}")
@@ -195,7 +195,7 @@ fn late(why: &str) -> String {
 }
 
 /// What the user may not do. Redis before 7.0 cannot say, and nothing counts as missing then: the trial shows it.
-fn missing_rights(refused: Vec<String>, access: &Access) -> Lacks {
+fn missing_rights(refused: Vec<String>, access: &Access) -> MissingNeeds {
     let (mut needed, mut wished) = (Vec::new(), Vec::new());
     for name in refused {
         match name.as_str() {
@@ -214,7 +214,7 @@ fn missing_rights(refused: Vec<String>, access: &Access) -> Lacks {
             )
         })
     };
-    Lacks {
+    MissingNeeds {
         needed: said(needed),
         wished: said(wished).map(|why| late(&why)),
     }

@@ -69,7 +69,7 @@ impl Letters {
         }
     }
 
-    /// Copies returned_too_often letters to the end of their own queue.
+    /// Copies letters that were returned too often to the end of their own queue.
     pub(super) async fn renew(&mut self) -> Result<(), RabbitError> {
         let returned_too_often = std::mem::take(&mut self.returned_too_often);
         let copies = returned_too_often.into_iter().map(|letter| {

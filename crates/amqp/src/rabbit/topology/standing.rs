@@ -1,8 +1,7 @@
 //! Whether a queue of ours is there and can be used, and what is done if not.
 //!
-//! What exists is used: a queue is looked for before it is declared. Where the user may not declare it, or it was made
-//! with other settings, it is used as it is. A wait queue with other settings is not: its messages might never come
-//! back. `queues::usable` says why, and what follows where a queue cannot be used.
+//! `queues::usable` says which queues with other settings are used as they are, why, and what follows where a queue
+//! cannot be used.
 
 use super::Target;
 use crate::rabbit::RabbitError;
