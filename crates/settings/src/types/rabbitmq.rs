@@ -20,8 +20,8 @@ table! {
         /// Replaces the password in every URL. Absent: the URLs are used as they are.
         password_file: Option<PathBuf> = TEXT, Optional "credential:rabbitmq";
         /// The management API, which `sluiced check --connect` reads to find policies that act on queues of sluiced.
-        /// Nothing is changed: its user needs the tag `management` and no permission. Without a password in the URL
-        /// that of password_file counts.
+        /// Nothing is changed: its user needs the tag `management` and any permission on the virtual host, such as
+        /// '^$' '^$' '^$'. Without a password in the URL that of password_file counts.
         management: Option<SecretString> = MANAGEMENT_URL, Optional "http://monitor@127.0.0.1:15672";
         /// Certificates (PEM) to trust in addition to the system's.
         ca_file: Option<PathBuf> = TEXT, Optional "/etc/sluiced/ca.pem";

@@ -1,5 +1,5 @@
 //! Reads the policies of a broker by its management API, for `sluiced check --connect`. Changes nothing: the user
-//! needs the tag `management` and no permission.
+//! needs the tag `management` and any permission on the virtual host, such as `'^$' '^$' '^$'`.
 //!
 //! Problem: AMQP does not show policies, and they can delete our queues with their messages, drop messages, or send
 //! them back early (`broker_policies`). Nor does it show the settings of a queue to a user that may not declare it.
