@@ -56,9 +56,11 @@ table! {
         source: TemplateText = TEMPLATE, Required "{{ body.from }}";
         /// The type of the sender's number: a whole number from 0 to 255, or a template that makes one. Absent, by the
         /// address: 5 (alphanumeric) if it has anything but digits; 1 (international) for `+` and digits, sent without
-        /// the `+`, and for 9 digits or more; 3 (network specific) for fewer digits.
+        /// the `+`, and for 9 digits or more; 0 (unknown) for 9 or more that begin with 0; 3 (network specific) for fewer
+        /// digits.
         source_ton: Option<OctetText> = OCTET, Optional 5;
-        /// The numbering plan of the sender's number. Absent: 1 (ISDN) for an international number, else 0.
+        /// The numbering plan of the sender's number. Absent: 1 (ISDN) for a telephone number: of type 1 or 2, or of
+        /// type 0 with 9 digits or more; else 0.
         source_npi: Option<OctetText> = OCTET, Optional 0;
         /// The recipient, a template.
         destination: TemplateText = TEMPLATE, Required "{{ body.to }}";
