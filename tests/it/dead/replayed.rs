@@ -84,7 +84,7 @@ impl Bench {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn those_that_are_meant_are_called_once_more_and_the_rest_stays() {
+async fn letters_that_are_meant_are_called_once_more_and_the_rest_stays() {
     // The downstream now accepts what it rejected at first.
     let bench = Bench::start(
         "dead-some",

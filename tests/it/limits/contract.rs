@@ -168,7 +168,7 @@ async fn no_more_are_granted_than_are_wanted((store, _): (Store, Store)) {
     assert_eq!(granted, [true, false, false]);
 }
 
-async fn those_sent_away_come_back_one_after_another((store, other): (Store, Store)) {
+async fn messages_sent_away_come_back_one_after_another((store, other): (Store, Store)) {
     let limit = limit("line", log("1/1h", Duration::ZERO));
     assert!(takes(&store, &limit, "a").await);
     let mut told = Vec::new();
@@ -315,7 +315,7 @@ contract!(redis, memory; (
     a_message_of_too_many_slots_ends_its_batch,
     messages_of_a_batch_see_each_other,
     no_more_are_granted_than_are_wanted,
-    those_sent_away_come_back_one_after_another,
+    messages_sent_away_come_back_one_after_another,
     a_batch_may_be_large,
     what_was_not_sent_comes_back_once,
     calls_under_way_end_by_themselves_unless_renewed,
