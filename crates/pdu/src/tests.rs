@@ -1,3 +1,5 @@
+//! PDUs are written as the specification shows, and read as centres write them.
+
 use proptest::prelude::*;
 
 use super::*;

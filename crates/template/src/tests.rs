@@ -1,3 +1,5 @@
+//! What templates can read of a message, and which mistakes are found.
+
 use super::*;
 use sluiced_ports::downstream::{Answer, Facts, Undecodable};
 use sluiced_ports::message::{HeaderValue, Message, Properties};

@@ -1,3 +1,5 @@
+//! Which expectations of a file of tests hold, and what is printed where one does not.
+
 use super::*;
 
 const CONFIG: &str = r#"

@@ -1,3 +1,5 @@
+//! When a message would go, and by which route.
+
 use std::collections::BTreeMap;
 
 use super::*;

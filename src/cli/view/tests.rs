@@ -1,3 +1,5 @@
+//! The text of `status` and `top` fits any width and hides no number.
+
 use std::collections::BTreeMap;
 
 use serde_json::json;

@@ -1,3 +1,5 @@
+//! Deliveries are acknowledged in few frames, each tag once.
+
 use std::collections::BTreeSet;
 
 use proptest::prelude::*;

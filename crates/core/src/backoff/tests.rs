@@ -1,3 +1,5 @@
+//! Waits double up to their maximum, and chance keeps them within their bounds.
+
 use proptest::prelude::*;
 
 use super::*;

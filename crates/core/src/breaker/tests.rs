@@ -1,3 +1,5 @@
+//! When a breaker opens, which replica makes the probe, and when it closes.
+
 use super::*;
 use crate::time::StoreTime;
 

@@ -1,3 +1,5 @@
+//! A replica never holds more bytes than the bound, or one message alone.
+
 use proptest::prelude::*;
 
 use super::*;

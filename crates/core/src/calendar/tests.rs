@@ -1,3 +1,5 @@
+//! Where windows of the calendar begin and end, also where clocks change.
+
 use proptest::prelude::*;
 
 use super::*;

@@ -1,3 +1,5 @@
+//! What a route sends, and whether it consumes, for each reason to wait.
+
 use std::num::NonZeroU32;
 
 use super::*;

@@ -1,3 +1,5 @@
+//! When a headroom that follows what is measured rises, falls or stays.
+
 use super::*;
 
 const fn us(us: u64) -> Duration {

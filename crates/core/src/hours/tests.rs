@@ -1,3 +1,5 @@
+//! When a route is open, also over midnight and where clocks change.
+
 use std::time::Duration;
 
 use proptest::prelude::*;

@@ -1,3 +1,5 @@
+//! Which names a fleet may use, and why another fleet is refused.
+
 use super::*;
 
 const NOW: StoreTime = StoreTime::from_micros(1_000_000_000_000);

@@ -1,3 +1,5 @@
+//! Which slots a message takes, of the main row and of the reserve.
+
 use super::*;
 use crate::schedule::Pace;
 

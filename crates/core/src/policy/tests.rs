@@ -1,3 +1,5 @@
+//! Which file or which update of an operator counts, and how long a pause lasts.
+
 use super::*;
 
 fn at(micros: u64) -> StoreTime {

@@ -1,3 +1,5 @@
+//! What a refusal is about: its message, a key, or the account; and how long each waits.
+
 use std::time::Duration;
 
 use proptest::prelude::*;

@@ -1,3 +1,5 @@
+//! Which routes without a call are stalled, and which have another reason to wait.
+
 use std::num::NonZeroU32;
 
 use super::*;

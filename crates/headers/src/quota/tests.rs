@@ -1,3 +1,5 @@
+//! Headers that say what is left of a quota are read in each form, and no text makes the reader panic.
+
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;

@@ -1,3 +1,5 @@
+//! Headers that say when to come back are read in each form, and what is no time says nothing.
+
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;

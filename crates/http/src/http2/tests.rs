@@ -1,3 +1,5 @@
+//! What a request over HTTP/2 contains, and which failed calls were certainly not looked at.
+
 use super::*;
 
 fn written(url: &str, host: Option<&str>, body: &'static str) -> Option<Http2Request> {

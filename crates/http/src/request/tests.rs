@@ -1,3 +1,5 @@
+//! The request that a message becomes, and that a message can inject nothing into it.
+
 use http::uri::Authority;
 use secrecy::SecretString;
 

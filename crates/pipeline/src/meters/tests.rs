@@ -1,3 +1,5 @@
+//! The values of labels are those of the core, and counting needs no recorder.
+
 use std::time::Duration;
 
 use super::*;

@@ -1,3 +1,5 @@
+//! What a change of a policy is ascribed to, and that a changed file is noticed.
+
 use super::*;
 use crate::limit::facts::{InForce, LimitFacts};
 use sluiced_core::headroom::Headroom;

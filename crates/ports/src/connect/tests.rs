@@ -1,3 +1,5 @@
+//! An address that does not answer delays no connection to the others.
+
 use std::time::Duration;
 
 use tokio::net::{TcpListener, TcpSocket};

@@ -1,3 +1,5 @@
+//! How the double of a provider answers, and that each file of a double can be read.
+
 use std::fs;
 use std::path::Path;
 

@@ -1,3 +1,5 @@
+//! Which calls count as over the limit, repeated, lost or unexpected.
+
 use super::*;
 use sluiced_ports::clock::Clock;
 

@@ -1,3 +1,5 @@
+//! What a plan shows: the rate is kept, keys wait for their own limits, one seed makes one run.
+
 use std::num::NonZeroU32;
 use std::time::Duration;
 

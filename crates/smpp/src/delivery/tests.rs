@@ -1,3 +1,5 @@
+//! How messages of phones that a centre delivers are read, and that what is none is kept.
+
 use super::*;
 use sluiced_pdu::Tlv;
 

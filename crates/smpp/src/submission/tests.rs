@@ -1,3 +1,5 @@
+//! The submit_sm that a message becomes, and which messages are dead letters.
+
 use super::*;
 use sluiced_pdu::frame;
 use sluiced_settings::types::Downstream;

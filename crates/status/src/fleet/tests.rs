@@ -1,3 +1,5 @@
+//! What the state of a fleet shows, made of what its replicas report.
+
 use std::time::Duration;
 
 use serde_json::json;

@@ -1,3 +1,5 @@
+//! Rates and quotas that a replica reports, made of its counters.
+
 use tokio::sync::watch;
 
 use super::*;

@@ -1,3 +1,5 @@
+//! How errors of Redis are sorted, and that no password is shown.
+
 use super::*;
 
 #[test]

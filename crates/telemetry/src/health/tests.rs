@@ -1,3 +1,5 @@
+//! When a process is stuck, not ready or failed.
+
 use super::*;
 
 fn at(seconds: u64) -> Mono {

@@ -1,3 +1,5 @@
+//! Which lines are logged, in which form, and that no filter shows secrets.
+
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex};
 

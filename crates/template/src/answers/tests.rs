@@ -1,3 +1,5 @@
+//! What templates read from an answer: what is left, what was used, what it means.
+
 use std::time::{Duration, SystemTime};
 
 use super::*;

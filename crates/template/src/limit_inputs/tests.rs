@@ -1,3 +1,5 @@
+//! Keys, costs and tenants made of a message, and why a message cannot be counted.
+
 use std::num::NonZeroU32;
 
 use super::*;

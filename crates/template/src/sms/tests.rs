@@ -1,3 +1,5 @@
+//! How a text is encoded and cut into segments.
+
 use proptest::prelude::*;
 
 use super::*;

@@ -1,3 +1,5 @@
+//! The sentence of a demo that went well, and of one that failed.
+
 use super::*;
 use sluiced_provider::{Behaviour, Expect, Provider};
 

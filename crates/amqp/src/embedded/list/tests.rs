@@ -1,3 +1,5 @@
+//! How a list is read: blank lines, a line without an end, and where it goes on after a restart.
+
 use super::*;
 
 async fn all(text: &'static [u8]) -> Vec<(u64, Vec<u8>)> {

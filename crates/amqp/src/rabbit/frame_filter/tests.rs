@@ -1,3 +1,5 @@
+//! Frames that the client cannot read are replaced, and all others pass as they are.
+
 use std::sync::Arc;
 
 use lapin::BasicProperties;

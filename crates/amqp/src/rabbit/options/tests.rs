@@ -1,3 +1,5 @@
+//! How URLs of the broker are read, and that no password is shown.
+
 use super::*;
 
 #[test]

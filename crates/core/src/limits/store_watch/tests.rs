@@ -1,3 +1,5 @@
+//! Which answers of the store show a step of its clock, and which do not.
+
 use super::*;
 
 const EPOCH: u64 = 1_795_228_193_000_012;

@@ -1,3 +1,5 @@
+//! The order of messages that wait for a slot: by priority, by tenant, by age.
+
 use std::num::NonZeroU32;
 
 use proptest::prelude::*;

@@ -1,3 +1,5 @@
+//! What the messages of a route wait for.
+
 use super::*;
 use crate::jitter::Jitter;
 use crate::limits::admission::Decision;

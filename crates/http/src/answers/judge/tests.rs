@@ -1,3 +1,5 @@
+//! What an answer means: by its status, by texts in its body, or by a template.
+
 use proptest::prelude::*;
 
 use super::*;

@@ -1,3 +1,5 @@
+//! A request over HTTP/2 begins in time or not at all.
+
 use futures::task::noop_waker_ref;
 use sluiced_core::time::Mono;
 use sluiced_ports::clock::Clock;

@@ -1,3 +1,5 @@
+//! What calls really used is written with few requests, and kept until it is written.
+
 use std::num::NonZeroU32;
 use std::sync::{LazyLock, Mutex};
 

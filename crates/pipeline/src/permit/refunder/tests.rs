@@ -1,3 +1,5 @@
+//! Which calls the store still counts while they are renewed, and which are lost.
+
 use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock};

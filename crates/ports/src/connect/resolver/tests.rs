@@ -1,3 +1,5 @@
+//! A lookup that hangs takes one thread, and an unknown name is an error.
+
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 

@@ -1,3 +1,5 @@
+//! Which certificates that are their own authority are trusted, and why others are refused.
+
 use std::time::Duration;
 
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, KeyPair, date_time_ymd};

@@ -1,3 +1,5 @@
+//! How a handshake is measured, and where it leads.
+
 use std::net::TcpListener;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};

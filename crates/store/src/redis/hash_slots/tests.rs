@@ -1,3 +1,5 @@
+//! The hash slot of a key, and which server has it.
+
 use super::*;
 
 fn bulk(text: &str) -> Value {

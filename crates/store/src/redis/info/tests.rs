@@ -1,3 +1,5 @@
+//! What INFO says: the run of the server, its kind, and what may cost the state.
+
 use super::*;
 
 #[test]

@@ -1,3 +1,5 @@
+//! How a measured round trip is judged, and when a warning follows.
+
 use super::*;
 
 #[test]

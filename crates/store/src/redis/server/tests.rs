@@ -1,3 +1,5 @@
+//! How soon a Redis that was away is asked again.
+
 use super::*;
 
 #[test]

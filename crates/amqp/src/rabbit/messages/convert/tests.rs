@@ -1,3 +1,5 @@
+//! What a message, its copies and its replay keep, and which headers of a publisher are ignored.
+
 use super::copies::*;
 use super::*;
 use crate::rabbit::messages::marks::{MARK, ROUND_MARK};

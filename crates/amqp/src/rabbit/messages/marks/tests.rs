@@ -1,3 +1,5 @@
+//! Which headers a mark covers, and that only marks under a known key are believed.
+
 use std::collections::BTreeMap;
 
 use super::*;

@@ -1,3 +1,5 @@
+//! A verdict that was kept is found once, by its own message, and forgotten in the end.
+
 use bytes::Bytes;
 use lapin::types::{AMQPValue, FieldTable};
 

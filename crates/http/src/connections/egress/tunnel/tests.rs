@@ -1,3 +1,5 @@
+//! A proxy is asked for a connection, and its refusal is reported.
+
 use std::net::Ipv4Addr;
 
 use tokio::net::TcpListener;

@@ -1,3 +1,5 @@
+//! Which headers a copy loses so that it fits a frame.
+
 use super::*;
 
 fn sized(sizes: &[(&str, usize)]) -> BasicProperties {

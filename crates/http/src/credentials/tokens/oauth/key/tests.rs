@@ -1,3 +1,5 @@
+//! How a key signs claims, and which files are no key.
+
 use ring::signature::{ECDSA_P256_SHA256_FIXED, KeyPair as _, UnparsedPublicKey};
 
 use super::*;
