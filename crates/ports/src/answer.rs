@@ -1,4 +1,4 @@
-//! What every store says, of whatever limits: an answer under way, why there is none, and notices.
+//! What the stores of paced and of keyed limits return: answers, errors, notices.
 
 use std::sync::Arc;
 use std::time::Duration;

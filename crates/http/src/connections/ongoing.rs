@@ -1,4 +1,4 @@
-//! Notices what happens now and then, and goes on: two kinds of it.
+//! Notices when slots are lost, or calls are refused, again and again.
 //!
 //! **Slots that are lost for lack of open connections.** Problem: a downstream that closes its connections, far away or
 //! slow to open them, leaves slots unused, and nothing else shows why: each call is sent in another slot. A few such

@@ -1,4 +1,4 @@
-//! Settings and routes of which nothing was written: the table of keys alone says what they are.
+//! The defaults: settings, and a route, with no key written.
 
 use serde::de::DeserializeOwned;
 
