@@ -27,7 +27,7 @@ local EXACT, UNITS, FULL = 2 ^ 53, 2 ^ 32, math.huge
 local GUARD = 2000000
 -- The reported quota of a downstream counts for no longer than this: `core::limits::rule::Quota`.
 local LEFT_MAX = 24 * 3600 * 1000000
--- No more than two years of a limit are owed: `core::limits::owed`.
+-- No more is owed than a limit allows in two years: `core::limits::owed`.
 local MEMORY_MAX = 2 * 366 * 24 * 3600 * 1000000
 -- The clock may have gone back by so much unnoticed: for a refund that time counts as passed.
 local UNNOTICED = 1000

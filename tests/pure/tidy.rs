@@ -102,10 +102,8 @@ fn decisions_are_pure() {
 
 #[test]
 fn every_module_says_what_it_is_for() {
-    let all = ["src", "crates"].map(|folder| sources(&root().join(folder)));
-    // A file of tests is documented by the names of its tests.
-    let is_tests = |path: &PathBuf| path.file_stem().is_some_and(|stem| stem == "tests");
-    for path in all.into_iter().flatten().filter(|path| !is_tests(path)) {
+    let all = ["src", "crates", "tests", "benches"].map(|folder| sources(&root().join(folder)));
+    for path in all.into_iter().flatten() {
         let text = fs::read_to_string(&path).expect("readable source");
         assert!(
             text.starts_with("//!"),

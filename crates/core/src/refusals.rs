@@ -12,8 +12,8 @@
 //! call is accepted. A message that was refused before says nothing new about others.
 //!
 //! Whatever it is about, the refused message waits by itself, and other messages go before it. While others pass, it
-//! and its key wait longer each time: as long again as they have been refused for. It ends as a dead letter if that
-//! takes longer than its route allows.
+//! and its key wait longer each time: each wait is as long as the time since the first refusal, up to a bound. It ends
+//! as a dead letter if that takes longer than its route allows.
 //!
 //! Each replica judges by its own calls; a freeze of the account goes to all of them through the store.
 

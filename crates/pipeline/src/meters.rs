@@ -212,7 +212,7 @@ metrics! {
         slots_leased: Counter = SLOTS_LEASED, "sluiced_slots_leased_total",
             "Slots that the shared schedule granted to this replica.";
         slots_missed: Counter = SLOTS_MISSED, "sluiced_slots_missed_total",
-            "Slots that passed unused: too late for the headroom, before the end of a freeze, or of a store whose clock stepped.";
+            "Slots that passed unused: too late for the headroom, without a usable connection, before the end of a freeze, or of a store whose clock stepped.";
         slot_lateness_seconds: Histogram(LATENESS_BOUNDS) = SLOT_LATENESS, "sluiced_slot_lateness_seconds",
             "How long after its slot a call was started.";
         asks: Counters("result", RESULTS) = LEASE_CALLS, "sluiced_lease_calls_total",

@@ -98,7 +98,7 @@ impl Rule {
         self.back_at(&state.taken).max(state.owed.from)
     }
 
-    /// No more than two years of the limit are owed, so that times stay exact.
+    /// No more is owed than the limit allows in two years, so that times stay exact.
     fn counted(&self, units: u64) -> u64 {
         let spans = (micros(MEMORY_MAX) / self.span()).max(1);
         units.min(self.max_cost().saturating_mul(spans).min(UNITS_MAX))

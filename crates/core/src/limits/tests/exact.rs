@@ -228,7 +228,7 @@ fn a_denial_moves_the_next_return_and_nothing_else() {
 }
 
 #[test]
-fn those_sent_away_are_told_moments_that_the_limit_has_room_at() {
+fn messages_that_are_sent_away_are_told_moments_that_the_limit_has_room_at() {
     let mut crowd = Crowd::new(gcra("10/1s", 0, Duration::ZERO), 1);
     assert!(crowd.takes(1));
     let mut told = |was_denied| match crowd.ask(1, was_denied) {
