@@ -11,9 +11,10 @@
 //!            └──the channel or a consumer is lost──> save ──> Ended::Lost
 //! ```
 //!
-//! `consuming` has the consumers, `settling` the verdicts, and `ending` both ends. A session ends with its channel. The
-//! broker delivers its messages again; `late` receives the verdicts of their calls that still come, and `kept` has them
-//! for the next session.
+//! `consuming` has the consumers, `unsettled` the deliveries, `settling` carries out the verdicts (`verdicts` has those
+//! that publish something first), and `ending` has both ends. A session ends with its channel. The broker delivers its
+//! messages again; `late` receives the verdicts of their calls that still come, and `kept` has them for the next
+//! session.
 
 mod consuming;
 mod context;
@@ -22,6 +23,8 @@ mod kept;
 mod late;
 mod placeless;
 mod settling;
+mod unsettled;
+mod verdicts;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -42,13 +45,13 @@ use super::queues::counts::{Counting, News};
 use super::topology::Target;
 use super::topology::standing::Standing;
 use consuming::{BrokerDelivery, ConsumerEvent, Consumers, Group};
-use kept::KeptVerdict;
-use settling::{Unsettled, to_end_of_queue};
 use sluiced_core::acks::{Batch, Fate, Frame};
 use sluiced_core::gate::Tap;
 use sluiced_core::parking::ParkedQueue;
 use sluiced_ports::connect::Link;
 use sluiced_ports::queue::{Delivery, Leftover, Settlement, SettlementSender, time_to_close};
+use unsettled::Unsettled;
+use verdicts::{PublishingVerdict, to_end_of_queue};
 
 pub(super) use context::RouteContext;
 pub(super) use kept::KeptVerdicts;
@@ -151,8 +154,8 @@ impl Session {
                         self.settle(settlement);
                     }
                 }
-                Some((tag, outcome)) = self.publisher.decided.recv() => self.on_copy_decided(tag, outcome),
-                Some((tag, outcome)) = self.results.decided.recv() => self.on_result_decided(tag, outcome),
+                Some((tag, outcome)) = self.publisher.decided.recv() => self.on_published(tag, outcome),
+                Some((tag, outcome)) = self.results.decided.recv() => self.on_published(tag, outcome),
                 Some(news) = self.counting.news.recv() => self.on_news(news).await?,
                 () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => {}
                 Ok(()) = tap.changed() => {
@@ -246,15 +249,15 @@ impl Session {
             let kept = self.context.kept.take(&original, now);
             kept.or_else(|| {
                 returned_too_often
-                    .then(|| KeptVerdict::Copy(to_end_of_queue(&self.context.route.name)))
+                    .then(|| PublishingVerdict::Copy(to_end_of_queue(&self.context.route.name)))
             })
         } else {
             None
         };
-        self.unsettled.add(tag, original);
         if let Some(verdict) = verdict {
-            return self.apply_kept(tag, verdict);
+            return self.publish(tag, original, verdict);
         }
+        self.unsettled.add(tag, original);
         let route = Arc::clone(&self.context.route.name);
         let delivery = Delivery::new(message, now, tag, route, self.sink.clone());
         // If the pipeline is gone, the delivery is dropped, which gives it back.

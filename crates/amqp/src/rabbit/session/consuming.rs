@@ -308,8 +308,10 @@ impl Session {
     pub(super) fn give_back_for_room(&mut self, delivery: &BrokerDelivery) {
         let route = Arc::clone(&self.context.route.name);
         let label = (route, Verdict::GiveBack.label());
-        self.settle_as(delivery.delivery_tag, Fate::Requeue, label);
-        if let Some(more) = self.context.no_room.event(self.context.clock.now()) {
+        let now = self.context.clock.now();
+        let tag = delivery.delivery_tag;
+        self.unsettled.acks.settle(tag, Fate::Requeue, label, now);
+        if let Some(more) = self.context.no_room.event(now) {
             tracing::warn!(
                 route = %self.context.route.name,
                 bytes = delivery.data.len(),

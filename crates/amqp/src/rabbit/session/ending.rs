@@ -28,10 +28,10 @@ impl Session {
     pub(super) async fn save(mut self) {
         self.sink.end();
         while let Ok((tag, outcome)) = self.publisher.decided.try_recv() {
-            self.on_copy_decided(tag, outcome);
+            self.on_published(tag, outcome);
         }
         while let Ok((tag, outcome)) = self.results.decided.try_recv() {
-            self.on_result_decided(tag, outcome);
+            self.on_published(tag, outcome);
         }
         while let Ok(settlement) = self.settlements.try_recv() {
             self.settle(settlement);
@@ -43,14 +43,9 @@ impl Session {
             self.end_channel();
         }
         let now = self.context.clock.now();
-        let kept = self.unsettled.take_unconfirmed();
+        let (undecided, kept) = self.unsettled.end();
         self.context.kept.keep(kept.into_iter(), now);
-        // Their verdicts were given, and no other ones follow.
-        for (tag, _) in self.unsettled.awaiting.drain(..) {
-            self.unsettled.originals.remove(&tag);
-        }
-        let originals = std::mem::take(&mut self.unsettled.originals);
-        LateVerdicts::start(self.context, self.settlements, originals);
+        LateVerdicts::start(self.context, self.settlements, undecided);
     }
 
     /// The broker gets back what it delivered on this channel.
@@ -94,12 +89,12 @@ impl Session {
         self.write_all().await?;
         while self.unsettled.unconfirmed() > 0 {
             tokio::select! {
-                Some((tag, outcome)) = self.publisher.decided.recv() => self.on_copy_decided(tag, outcome),
-                Some((tag, outcome)) = self.results.decided.recv() => self.on_result_decided(tag, outcome),
+                Some((tag, outcome)) = self.publisher.decided.recv() => self.on_published(tag, outcome),
+                Some((tag, outcome)) = self.results.decided.recv() => self.on_published(tag, outcome),
                 else => break,
             }
             while let Ok((tag, outcome)) = self.publisher.decided.try_recv() {
-                self.on_copy_decided(tag, outcome);
+                self.on_published(tag, outcome);
             }
             self.write_all().await?;
         }

@@ -24,7 +24,7 @@ use lapin::protocol::basic::gen_properties;
 use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
-use super::settling::{CopyVerdict, WithResult};
+use super::verdicts::PublishingVerdict;
 use crate::rabbit::messages::convert::Original;
 use crate::rabbit::messages::convert::copies::same_properties;
 use sluiced_core::time::Mono;
@@ -35,28 +35,6 @@ use sluiced_ports::queue::{Publication, Verdict};
 const AGE: Duration = Duration::from_secs(3600);
 /// How long that of a message with a mark is kept.
 const MARKED_AGE: Duration = Duration::from_secs(24 * 3600);
-
-/// A verdict that outlives its session.
-#[derive(Clone, Debug)]
-pub(super) enum KeptVerdict {
-    Copy(CopyVerdict),
-    /// A verdict whose result comes first.
-    WithResult(Box<WithResult>),
-}
-
-impl KeptVerdict {
-    /// A message that is done is known again only by an id of its publisher or by a mark: otherwise another message
-    /// that looks the same would be lost without a call.
-    pub(super) fn may_be_kept(&self, original: &Original) -> bool {
-        match self {
-            Self::Copy(_) => true,
-            Self::WithResult(with_result) => {
-                let is_done = with_result.verdict == Verdict::Done;
-                !is_done || original.has_id() || original.mark().is_some()
-            }
-        }
-    }
-}
 
 /// Equal for messages with the same properties and body, which are interchangeable.
 type Fingerprint = [u8; 32];
@@ -75,7 +53,7 @@ pub(in crate::rabbit) struct KeptVerdicts {
 struct VerdictMemory {
     verdicts: HashMap<MessageIdentity, Vec<KeptEntry>>,
     /// The verdicts of messages that were set aside, by their marks.
-    marked: HashMap<String, (Mono, KeptVerdict)>,
+    marked: HashMap<String, (Mono, PublishingVerdict)>,
     /// How many calls of sessions that ended are under way for a message.
     awaited: HashMap<MessageIdentity, usize>,
 }
@@ -84,7 +62,7 @@ struct VerdictMemory {
 struct KeptEntry {
     at: Mono,
     of: Fingerprint,
-    kept: KeptVerdict,
+    kept: PublishingVerdict,
 }
 
 impl KeptVerdicts {
@@ -96,7 +74,11 @@ impl KeptVerdicts {
     }
 
     /// Keeps those of a session that ended.
-    pub(super) fn keep(&self, verdicts: impl Iterator<Item = (Original, KeptVerdict)>, now: Mono) {
+    pub(super) fn keep(
+        &self,
+        verdicts: impl Iterator<Item = (Original, PublishingVerdict)>,
+        now: Mono,
+    ) {
         let mut known = lock(&self.known);
         for (original, kept) in verdicts {
             known.add(&original, kept, now);
@@ -105,14 +87,14 @@ impl KeptVerdicts {
     }
 
     /// Keeps the verdict of one message that goes back to its queue.
-    pub(super) fn keep_one(&self, original: &Original, verdict: KeptVerdict, now: Mono) {
+    pub(super) fn keep_one(&self, original: &Original, verdict: PublishingVerdict, now: Mono) {
         let mut known = lock(&self.known);
         known.add(original, verdict, now);
         known.keep_latest(self.most.load(Ordering::Relaxed), now);
     }
 
     /// Keeps a verdict under a new mark; `None`: so many are kept already.
-    pub(super) fn mark(&self, verdict: KeptVerdict, now: Mono) -> Option<String> {
+    pub(super) fn mark(&self, verdict: PublishingVerdict, now: Mono) -> Option<String> {
         let mut known = lock(&self.known);
         known.forget(now);
         if known.marked.len() >= self.most.load(Ordering::Relaxed) {
@@ -124,7 +106,7 @@ impl KeptVerdicts {
     }
 
     /// Takes the verdict of a mark back.
-    pub(super) fn unmark(&self, mark: &str) -> Option<KeptVerdict> {
+    pub(super) fn unmark(&self, mark: &str) -> Option<PublishingVerdict> {
         let (_, verdict) = lock(&self.known).marked.remove(mark)?;
         Some(verdict)
     }
@@ -138,7 +120,7 @@ impl KeptVerdicts {
     }
 
     /// A call that [`Self::expect_calls`] counted has ended, with this verdict if it is to be known.
-    pub(super) fn end_call(&self, original: Original, kept: Option<KeptVerdict>, now: Mono) {
+    pub(super) fn end_call(&self, original: Original, kept: Option<PublishingVerdict>, now: Mono) {
         let mut known = lock(&self.known);
         let identity = identity(&original);
         if let Some(count) = known.awaited.get_mut(&identity) {
@@ -160,7 +142,7 @@ impl KeptVerdicts {
     }
 
     /// The verdict of a message that was delivered again.
-    pub(super) fn take(&self, original: &Original, now: Mono) -> Option<KeptVerdict> {
+    pub(super) fn take(&self, original: &Original, now: Mono) -> Option<PublishingVerdict> {
         let mut known = lock(&self.known);
         if let Some(mark) = original.mark() {
             known.forget(now);
@@ -179,16 +161,16 @@ impl KeptVerdicts {
         if known.verdicts.is_empty() || !original.has_id() {
             return None;
         }
-        let is_accepted = |entry: &KeptEntry| matches!(&entry.kept, KeptVerdict::WithResult(with_result) if with_result.verdict == Verdict::Done);
+        let is_accepted = |entry: &KeptEntry| matches!(&entry.kept, PublishingVerdict::WithResult(with_result) if with_result.verdict == Verdict::Done);
         match known.take_if(original, now, is_accepted)? {
-            KeptVerdict::WithResult(with_result) => Some(with_result.result),
-            KeptVerdict::Copy(_) => None,
+            PublishingVerdict::WithResult(with_result) => Some(with_result.result),
+            PublishingVerdict::Copy(_) => None,
         }
     }
 }
 
 impl VerdictMemory {
-    fn add(&mut self, original: &Original, kept: KeptVerdict, at: Mono) {
+    fn add(&mut self, original: &Original, kept: PublishingVerdict, at: Mono) {
         if let Some(mark) = original.mark() {
             self.marked.insert(mark.to_owned(), (at, kept));
             return;
@@ -235,7 +217,7 @@ impl VerdictMemory {
         original: &Original,
         now: Mono,
         is_it: impl Fn(&KeptEntry) -> bool,
-    ) -> Option<KeptVerdict> {
+    ) -> Option<PublishingVerdict> {
         self.forget(now);
         let identity = identity(original);
         let entries = self.verdicts.get_mut(&identity)?;

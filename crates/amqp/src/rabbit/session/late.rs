@@ -14,8 +14,7 @@ use std::sync::Arc;
 use tokio::sync::mpsc;
 
 use super::RouteContext;
-use super::kept::KeptVerdict;
-use super::settling::{CopyVerdict, WithResult};
+use super::verdicts::{CopyVerdict, PublishingVerdict, WithResult};
 use crate::rabbit::messages::convert::Original;
 use sluiced_ports::queue::{Settlement, Verdict};
 
@@ -67,7 +66,7 @@ impl LateVerdicts {
 }
 
 /// What is to be known of a message that is delivered again.
-fn kept_of(settlement: Settlement, context: &RouteContext) -> Option<KeptVerdict> {
+fn kept_of(settlement: Settlement, context: &RouteContext) -> Option<PublishingVerdict> {
     let Settlement {
         verdict,
         result,
@@ -77,11 +76,11 @@ fn kept_of(settlement: Settlement, context: &RouteContext) -> Option<KeptVerdict
     match (verdict, result) {
         // It was about a call of another delivery.
         (Verdict::Done, Some(result)) if result.stands_in => None,
-        (verdict, Some(result)) => Some(KeptVerdict::WithResult(Box::new(WithResult {
+        (verdict, Some(result)) => Some(PublishingVerdict::WithResult(Box::new(WithResult {
             verdict,
             result,
             route,
         }))),
-        (verdict, None) => CopyVerdict::of(verdict, route, context).map(KeptVerdict::Copy),
+        (verdict, None) => CopyVerdict::of(verdict, route, context).map(PublishingVerdict::Copy),
     }
 }

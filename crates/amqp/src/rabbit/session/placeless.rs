@@ -14,8 +14,7 @@
 
 use std::sync::Arc;
 
-use super::kept::KeptVerdict;
-use super::settling::CopyVerdict;
+use super::verdicts::{CopyVerdict, PublishingVerdict};
 use super::{Label, Session};
 use crate::rabbit::messages::convert::Original;
 use crate::rabbit::topology::Target;
@@ -38,26 +37,36 @@ impl CopyVerdict {
 
 impl Session {
     /// The verdict on a message with a mark, which this process keeps or another one may keep; `None`: it is called.
-    pub(super) fn verdict_elsewhere(&self, original: &Original, now: Mono) -> Option<KeptVerdict> {
+    pub(super) fn verdict_elsewhere(
+        &self,
+        original: &Original,
+        now: Mono,
+    ) -> Option<PublishingVerdict> {
         let kept = self.context.kept.take(original, now);
         let rounds = original.rounds();
         let mark = original.mark().filter(|_| (0..MOST).contains(&rounds));
-        kept.or_else(|| Some(KeptVerdict::Copy(self.aside(mark?.to_owned(), rounds + 1))))
+        kept.or_else(|| {
+            Some(PublishingVerdict::Copy(
+                self.aside(mark?.to_owned(), rounds + 1),
+            ))
+        })
     }
 
     /// No queue took the result or the copy of this verdict.
-    pub(super) fn set_aside_or_give_back(&mut self, tag: u64, verdict: KeptVerdict) {
+    pub(super) fn set_aside_or_give_back(
+        &mut self,
+        tag: u64,
+        original: Original,
+        verdict: PublishingVerdict,
+    ) {
         let now = self.context.clock.now();
-        let Some(original) = self.unsettled.originals.get(&tag) else {
-            return;
-        };
         let verdict = match &verdict {
-            KeptVerdict::Copy(copy) if copy.mark().is_some() => {
+            PublishingVerdict::Copy(copy) if copy.mark().is_some() => {
                 // No wait queue takes the copy either. A mark without a verdict here is another replica's: the copy
                 // goes back.
                 let kept = copy.mark().and_then(|mark| self.context.kept.unmark(mark));
                 let Some(kept) = kept else {
-                    return self.give_back(tag);
+                    return self.give_back(tag, &original);
                 };
                 kept
             }
@@ -65,18 +74,18 @@ impl Session {
                 Some(mark) => {
                     self.log_aside();
                     let aside = self.aside(mark, 1);
-                    return self.copy(tag, aside);
+                    return self.publish_copy(tag, original, aside);
                 }
                 // As many messages are set aside as may be.
                 None => verdict,
             },
         };
-        if !verdict.may_be_kept(original) {
+        if !verdict.may_be_kept(&original) {
             // Given back, the message would be called again. So it stays here.
-            return self.apply_kept(tag, verdict);
+            return self.publish(tag, original, verdict);
         }
-        self.context.kept.keep_one(original, verdict, now);
-        self.give_back(tag);
+        self.context.kept.keep_one(&original, verdict, now);
+        self.give_back(tag, &original);
     }
 
     /// Into a wait queue, with the mark.
@@ -93,10 +102,10 @@ impl Session {
         }
     }
 
-    fn give_back(&mut self, tag: u64) {
+    fn give_back(&mut self, tag: u64, original: &Original) {
         let route = Arc::clone(&self.context.route.name);
         let label: Label = (route, Verdict::GiveBack.label());
-        self.settle_as(tag, Fate::Requeue, label);
+        self.end_delivery(tag, original, Fate::Requeue, label);
     }
 
     fn log_aside(&self) {

@@ -6,7 +6,7 @@ use lapin::types::{AMQPValue, FieldTable};
 use super::*;
 use crate::rabbit::messages::convert::copies::copy_properties;
 use crate::rabbit::messages::convert::message;
-use crate::rabbit::session::settling::to_end_of_queue;
+use crate::rabbit::session::verdicts::{WithResult, to_end_of_queue};
 use sluiced_ports::marks::MarkKey;
 use sluiced_ports::message::{Properties, header};
 
@@ -25,7 +25,7 @@ fn a_verdict_is_applied_once_and_forgotten_in_the_end() {
         kept.keep(
             [(
                 original(),
-                KeptVerdict::Copy(to_end_of_queue(&"sms".into())),
+                PublishingVerdict::Copy(to_end_of_queue(&"sms".into())),
             )]
             .into_iter(),
             at(seconds),
@@ -56,7 +56,7 @@ fn routes_of_one_queue_forget_nothing_of_each_other() {
     let verdict = || {
         (
             original(),
-            KeptVerdict::Copy(to_end_of_queue(&"sms".into())),
+            PublishingVerdict::Copy(to_end_of_queue(&"sms".into())),
         )
     };
     kept.keep(std::iter::repeat_with(verdict).take(100), at);
@@ -76,7 +76,7 @@ fn the_oldest_verdicts_are_forgotten_and_none_of_a_session_that_just_ended() {
         let delivery = lapin::message::Delivery::mock(number, "".into(), "sms".into(), true, body);
         message(delivery).1
     };
-    let verdict = || KeptVerdict::Copy(to_end_of_queue(&"sms".into()));
+    let verdict = || PublishingVerdict::Copy(to_end_of_queue(&"sms".into()));
     for number in 0..7 {
         kept.keep_one(&original(number), verdict(), at(number));
     }
@@ -108,7 +108,7 @@ fn a_mark_finds_its_verdict_once_and_no_other_message_does() {
     let kept = KeptVerdicts::default();
     kept.consumes(1);
     let at = |seconds: u64| Mono::from_micros(seconds * 1_000_000);
-    let verdict = || KeptVerdict::Copy(to_end_of_queue(&"sms".into()));
+    let verdict = || PublishingVerdict::Copy(to_end_of_queue(&"sms".into()));
     let mark = kept.mark(verdict(), at(1)).expect("there is room");
     let late = at(1) + AGE * 2;
     assert!(kept.take(&original(), late).is_none(), "the same content");
@@ -125,7 +125,7 @@ fn so_many_marks_and_no_more() {
     let kept = KeptVerdicts::default();
     kept.consumes(1);
     let at = Mono::from_micros(10_000_000);
-    let verdict = || KeptVerdict::Copy(to_end_of_queue(&"sms".into()));
+    let verdict = || PublishingVerdict::Copy(to_end_of_queue(&"sms".into()));
     let marks: Vec<_> = (0..5).map(|_| kept.mark(verdict(), at)).collect();
     assert_eq!(marks.iter().flatten().count(), 4);
     // What is kept by content does not push them out.
@@ -146,14 +146,14 @@ fn a_message_that_is_done_is_known_by_an_id_or_a_mark() {
         headers: Vec::new(),
         stands_in: false,
     };
-    let done = KeptVerdict::WithResult(Box::new(WithResult {
+    let done = PublishingVerdict::WithResult(Box::new(WithResult {
         verdict: Verdict::Done,
         result,
         route: "sms".into(),
     }));
     assert!(!done.may_be_kept(&original()));
     assert!(done.may_be_kept(&with_mark("7")));
-    assert!(KeptVerdict::Copy(to_end_of_queue(&"sms".into())).may_be_kept(&original()));
+    assert!(PublishingVerdict::Copy(to_end_of_queue(&"sms".into())).may_be_kept(&original()));
 }
 
 /// A mark and its rounds are true for one wait.
@@ -167,7 +167,7 @@ fn a_copy_leaves_the_mark_behind() {
     assert!(!headers.inner().contains_key(header::KEPT_ROUNDS));
 }
 
-fn accepted(id: &str) -> (Original, KeptVerdict) {
+fn accepted(id: &str) -> (Original, PublishingVerdict) {
     let mut delivery =
         lapin::message::Delivery::mock(7, "".into(), "sms".into(), true, b"{}".to_vec());
     delivery.properties = delivery.properties.clone().with_message_id(id.into());
@@ -185,7 +185,7 @@ fn accepted(id: &str) -> (Original, KeptVerdict) {
     };
     (
         message(delivery).1,
-        KeptVerdict::WithResult(Box::new(with_result)),
+        PublishingVerdict::WithResult(Box::new(with_result)),
     )
 }
 
