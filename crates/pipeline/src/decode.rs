@@ -18,14 +18,14 @@ use sluiced_core::rate::Cost;
 use sluiced_core::time::{Mono, Now, StoreTime};
 use sluiced_core::zone::Zone;
 use sluiced_ports::downstream::{Call, Facts};
-use sluiced_ports::limits::{Charge, LimitInputs, key_id, limit_key, message_key};
+use sluiced_ports::limits::{Charge, LimitInputs, limit_key, message_key};
 use sluiced_ports::message::{Message, header};
 use sluiced_ports::queue::{Delivery, Verdict};
 use sluiced_telemetry::LogLimit;
 
 use super::ends::LeavingMessage;
 use super::history::{History, own_wait};
-use super::job::{Demand, Job, Times, WaitingMessage};
+use super::job::{Demand, Job, KeyedCharges, Times, WaitingMessage};
 use super::route::holding::HeldToken;
 use super::route::rules::tenant_number;
 use super::route::sharing::MovedMessage;
@@ -248,7 +248,7 @@ impl Decoder<'_> {
         })?;
         let demand = demand(route, &inputs, self.now.local);
         // The templates know the limits of the file; they may have been lowered since.
-        for Charge { limit, cost, .. } in &demand.charges {
+        for Charge { limit, cost, .. } in demand.keyed.charges() {
             let most = limit.policy().rule.max_cost();
             if u64::from(cost.get()) > most {
                 return Err(invalid(too_costly(&limit.name, most)));
@@ -270,20 +270,15 @@ fn demand(route: &Route, inputs: &LimitInputs, now: Mono) -> Demand {
             0
         }
     });
-    let mut demand = Demand {
-        priority: priority.unwrap_or_else(|| route.rules.priority.bounds()[0]),
-        slots: Cost::ONE,
-        charges: Vec::new(),
-        keys: Vec::new(),
-        share: Share::default(),
-    };
+    let mut slots = Cost::ONE;
+    let mut charges = Vec::new();
     for (charge, limit) in inputs.charges.iter().zip(&counting.limits) {
         let Some(charge) = charge else { continue };
         match limit {
-            RouteLimit::Paced => demand.slots = charge.cost,
+            RouteLimit::Paced => slots = charge.cost,
             RouteLimit::Keyed { limit, of_queue } => {
                 let queue = of_queue.then_some(route.rules.queue.as_str());
-                demand.charges.push(Charge {
+                charges.push(Charge {
                     limit: Arc::clone(limit),
                     key: message_key(queue, charge.key.0.as_deref()),
                     cost: charge.cost,
@@ -291,15 +286,16 @@ fn demand(route: &Route, inputs: &LimitInputs, now: Mono) -> Demand {
             }
         }
     }
-    let id = |charge: &Charge| key_id(&charge.limit.name, charge.key);
-    demand.keys = demand.charges.iter().map(id).collect();
-    if let Some(tenant) = inputs.tenant.as_deref() {
-        demand.share = Share {
-            tenant: tenant_number(limit_key(&[tenant])),
-            weight: route.rules.weight_of(tenant).into(),
-        };
+    let share = inputs.tenant.as_deref().map(|tenant| Share {
+        tenant: tenant_number(limit_key(&[tenant])),
+        weight: route.rules.weight_of(tenant).into(),
+    });
+    Demand {
+        slots,
+        keyed: KeyedCharges::new(charges),
+        share: share.unwrap_or_default(),
+        priority: priority.unwrap_or_else(|| route.rules.priority.bounds()[0]),
     }
-    demand
 }
 
 /// Where a message comes from. It must not be parked if it has an AMQP priority or a time before which it may not be

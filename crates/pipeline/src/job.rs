@@ -7,6 +7,7 @@
 //!                            └──── prepare_again ──────┘
 //! ```
 
+mod charges;
 mod waiting;
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -22,6 +23,8 @@ use sluiced_core::time::{Mono, StoreTime};
 use sluiced_ports::downstream::{Answer, Call, Rest, Undecodable};
 use sluiced_ports::limits::Charge;
 use sluiced_ports::queue::{Delivery, Verdict};
+
+pub(super) use charges::KeyedCharges;
 
 use super::ends::LeavingMessage;
 use super::ends::journal::{CalledMessage, Why};
@@ -55,10 +58,7 @@ pub(super) struct Job {
 pub(super) struct Demand {
     /// Slots of the paced limit.
     pub(super) slots: Cost,
-    /// What it takes of its keyed limits; empty if none counts it. `keys` has the numbers of their keys, in the same
-    /// order.
-    pub(super) charges: Vec<Charge>,
-    pub(super) keys: Vec<KeyId>,
+    pub(super) keyed: KeyedCharges,
     pub(super) share: Share,
     /// The priority of the route, or the message's own in place of that.
     pub(super) priority: u8,
@@ -182,7 +182,7 @@ impl Job {
 
     /// What it takes of its keyed limits.
     pub(super) fn charges(&self) -> &[Charge] {
-        &self.demand.charges
+        self.demand.keyed.charges()
     }
 
     /// A number of its message, the same in this process wherever the message waited meanwhile.
@@ -194,7 +194,7 @@ impl Job {
 
     /// The keys of the message that are not for all messages.
     pub(super) fn own_keys(&self) -> Vec<KeyId> {
-        let keys = self.demand.keys.iter().copied();
+        let keys = self.demand.keyed.keys().iter().copied();
         keys.filter(|key| !self.route.counting.is_for_all(*key))
             .collect()
     }
@@ -264,7 +264,7 @@ impl Job {
     fn leave(self, verdict: Verdict, why: Option<Why<'_>>, answer: Option<&Answer>) {
         let leaving = LeavingMessage {
             history: &self.history,
-            charges: &self.demand.charges,
+            charges: self.demand.keyed.charges(),
             verdict,
             why,
             answer,

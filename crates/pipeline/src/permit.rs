@@ -30,13 +30,15 @@ use sluiced_ports::limits::{Charge, ChargeUnderWay, GrantedAt, GrantedCharge, ke
 use claims::Claims;
 use refunder::Refunder;
 
-/// What a message took.
-pub(super) struct Permit {
+/// What a message took; nothing, if no keyed limit counts it.
+pub(super) struct Permit(Option<Taken>);
+
+struct Taken {
     granted: Vec<GrantedCharge>,
     /// Counts its units as under way where that matters, until it is over.
     under_way: Vec<ChargeUnderWay>,
-    /// `None`: it took nothing.
-    refunder: Option<Refunder>,
+    /// Where to return what is not used.
+    refunder: Refunder,
     /// The call has begun, and has not come back.
     is_called: bool,
 }
@@ -44,12 +46,7 @@ pub(super) struct Permit {
 impl Permit {
     /// The permit of a message that took nothing.
     pub(super) const fn none() -> Self {
-        Self {
-            granted: Vec::new(),
-            under_way: Vec::new(),
-            refunder: None,
-            is_called: false,
-        }
+        Self(None)
     }
 
     /// The permit for charges that were granted then.
@@ -57,79 +54,97 @@ impl Permit {
         charges: &[Charge],
         at: GrantedAt,
         ticket: Ticket,
-        refunder: &Refunder,
+        refunder: Refunder,
     ) -> Self {
         let each = charges.iter();
         let granted: Vec<GrantedCharge> = each
             .map(|charge| GrantedCharge::new(charge, at, ticket))
             .collect();
         refunder.began(&granted);
-        Self {
+        Self(Some(Taken {
             granted,
             under_way: charges.iter().filter_map(ChargeUnderWay::begin).collect(),
-            refunder: Some(refunder.clone()),
+            refunder,
             is_called: false,
-        }
+        }))
     }
 
     /// Waits for the end of the call. If it is dropped before, nothing is given back.
     pub(super) async fn during<T>(&mut self, call: impl Future<Output = T>) -> T {
-        self.is_called = true;
+        self.set_called(true);
         let end = call.await;
-        self.is_called = false;
+        self.set_called(false);
         end
+    }
+
+    const fn set_called(&mut self, is_called: bool) {
+        if let Some(taken) = &mut self.0 {
+            taken.is_called = is_called;
+        }
     }
 
     /// The message may have been sent: its units stay spent, and its calls count until this permit is dropped. Returns
     /// the units.
     pub(super) fn consume(&mut self) -> Vec<GrantedCharge> {
-        if let Some(refunder) = &self.refunder {
-            refunder.used(&self.granted);
-        }
-        let granted = std::mem::take(&mut self.granted).into_iter();
-        let (calls, units) = granted.partition(GrantedCharge::is_call);
-        self.granted = calls;
-        units
+        let Some(taken) = &mut self.0 else {
+            return Vec::new();
+        };
+        taken.refunder.used(&taken.granted);
+        taken.extract(|charge| !charge.is_call())
     }
 
     /// These units were consumed, and those of the keys are not spent after all.
-    pub(super) fn unspend(&mut self, taken: Vec<GrantedCharge>, keys: &[KeyId]) {
-        let of_keys = taken.into_iter().filter(|granted_charge| {
+    pub(super) fn unspend(&mut self, units: Vec<GrantedCharge>, keys: &[KeyId]) {
+        let of_keys = units.into_iter().filter(|granted_charge| {
             let charge = granted_charge.charge();
             keys.contains(&key_id(&charge.limit.name, charge.key))
         });
-        self.granted.extend(of_keys);
+        if let Some(taken) = &mut self.0 {
+            taken.granted.extend(of_keys);
+        }
     }
 
     /// The call has ended: it no longer counts in `concurrency` limits. Its claims last until it is settled. What it
     /// did not spend is in the permit that is returned.
     pub(super) fn end_call(mut self) -> (Claims, Self) {
-        let mut take = |is_taken: fn(&GrantedCharge) -> bool| -> Vec<_> {
-            let granted = &mut self.granted;
-            granted.extract_if(.., |charge| is_taken(charge)).collect()
+        let Some(taken) = &mut self.0 else {
+            return (Claims::none(), Self::none());
         };
-        let claims = take(GrantedCharge::is_claim);
-        let others = take(|charge| !charge.is_call());
-        let claims_end = Claims::new(claims, self.refunder.clone());
-        let mut unspent = Self::none();
-        (unspent.granted, unspent.refunder) = (others, self.refunder.clone());
-        (claims_end, unspent)
+        let claims = taken.extract(GrantedCharge::is_claim);
+        let unspent = Taken {
+            granted: taken.extract(|charge| !charge.is_call()),
+            under_way: Vec::new(),
+            refunder: taken.refunder.clone(),
+            is_called: false,
+        };
+        let claims = Claims::new(claims, taken.refunder.clone());
+        (claims, Self(Some(unspent)))
     }
 
     /// Takes out what to give back for a message that was certainly not sent, without waiting for the drop.
     pub(super) fn take_back(&mut self) -> Vec<GrantedCharge> {
+        self.0.as_mut().map_or_else(Vec::new, Taken::take_back)
+    }
+}
+
+impl Taken {
+    fn extract(&mut self, is_taken: impl Fn(&GrantedCharge) -> bool) -> Vec<GrantedCharge> {
+        let granted = &mut self.granted;
+        granted.extract_if(.., |charge| is_taken(charge)).collect()
+    }
+
+    fn take_back(&mut self) -> Vec<GrantedCharge> {
         self.under_way.clear();
         std::mem::take(&mut self.granted)
     }
 }
 
-impl Drop for Permit {
+impl Drop for Taken {
     fn drop(&mut self) {
         let granted = self.take_back();
-        match &self.refunder {
-            Some(refunder) if self.is_called => refunder.abandon(granted),
-            Some(refunder) => refunder.ended(granted),
-            None => {}
+        match self.is_called {
+            true => self.refunder.abandon(granted),
+            false => self.refunder.ended(granted),
         }
     }
 }

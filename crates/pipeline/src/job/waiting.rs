@@ -32,7 +32,7 @@ impl Queued for WaitingMessage {
     }
 
     fn keys(&self) -> impl Iterator<Item = KeyId> {
-        self.job.demand.keys.iter().copied()
+        self.job.demand.keyed.keys().iter().copied()
     }
 
     fn arrival(&self) -> u64 {
@@ -49,8 +49,7 @@ impl Queued for WaitingMessage {
     }
 
     fn counts_calls(&self, key: KeyId) -> bool {
-        let mut charges = self.keys().zip(self.job.charges());
-        charges.any(|(own, charge)| own == key && charge.limit.counts_calls())
+        self.job.demand.keyed.counts_calls(key)
     }
 
     fn prefetch(&self) -> usize {
@@ -85,7 +84,7 @@ impl Queued for WaitingMessage {
         let asked = Moment::ago(ago);
         let granted_at = GrantedAt { at, asked };
         if let Some(AskedUnder { ticket, refunder }) = self.asked.take() {
-            self.permit = Permit::new(self.job.charges(), granted_at, ticket, &refunder);
+            self.permit = Permit::new(self.job.charges(), granted_at, ticket, refunder);
         }
     }
 

@@ -23,36 +23,41 @@ static UNWRITTEN: LogLimit = LogLimit::new(Duration::from_secs(10));
 /// The pause before the store is tried again.
 const RETRY: Duration = Duration::from_millis(200);
 
-/// The claims of one call.
+/// The claims of one call, if it has any.
 #[derive(Debug)]
-pub(crate) struct Claims {
+pub(crate) struct Claims(Option<HeldClaims>);
+
+#[derive(Debug)]
+struct HeldClaims {
     granted: Vec<GrantedCharge>,
-    /// `None`: there are none.
-    refunder: Option<Refunder>,
+    refunder: Refunder,
 }
 
 impl Claims {
-    pub(super) const fn new(granted: Vec<GrantedCharge>, refunder: Option<Refunder>) -> Self {
-        Self { granted, refunder }
+    pub(super) const fn none() -> Self {
+        Self(None)
+    }
+
+    pub(super) fn new(granted: Vec<GrantedCharge>, refunder: Refunder) -> Self {
+        let has_claims = !granted.is_empty();
+        Self(has_claims.then_some(HeldClaims { granted, refunder }))
     }
 
     /// Whether a message that may have been accepted must not be called again.
     pub(crate) fn keep_unknown(&self) -> bool {
-        rules(&self.granted).any(
-            |rule| matches!(rule, Rule::Once(once) if once.on_unknown() == OnUnknown::DeadLetter),
-        )
+        self.0.as_ref().is_some_and(|held| {
+            rules(&held.granted).any(
+                |rule| matches!(rule, Rule::Once(once) if once.on_unknown() == OnUnknown::DeadLetter),
+            )
+        })
     }
 
     /// The message was accepted.
     pub(crate) async fn accepted(mut self, clock: Clock) {
-        let Some(refunder) = self.refunder.clone() else {
+        // Taken out: not released if the replica stops before the store knows, the key is unknown then.
+        let Some(HeldClaims { granted, refunder }) = self.0.take() else {
             return;
         };
-        // Not released if the replica stops before the store knows: the key is unknown then.
-        let granted = std::mem::take(&mut self.granted);
-        if granted.is_empty() {
-            return;
-        }
         let lease = rules(&granted).filter_map(|rule| rule.lease()).min();
         let until = clock.now() + lease.unwrap_or_default();
         while !refunder.done(&granted).await {
@@ -71,8 +76,8 @@ impl Claims {
 
     /// Whether the message was accepted is unknown, and remains so: the claims end with their leases, unreleased.
     pub(crate) fn unknown(mut self) {
-        if let Some(refunder) = &self.refunder {
-            refunder.abandon(std::mem::take(&mut self.granted));
+        if let Some(HeldClaims { granted, refunder }) = self.0.take() {
+            refunder.abandon(granted);
         }
     }
 }
@@ -84,8 +89,8 @@ fn rules(claims: &[GrantedCharge]) -> impl Iterator<Item = Rule> {
 
 impl Drop for Claims {
     fn drop(&mut self) {
-        if let Some(refunder) = &self.refunder {
-            refunder.ended(std::mem::take(&mut self.granted));
+        if let Some(HeldClaims { granted, refunder }) = self.0.take() {
+            refunder.ended(granted);
         }
     }
 }
