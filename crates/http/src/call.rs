@@ -68,6 +68,14 @@ pub(super) struct PreparedRequest {
     pub(super) edition: Option<Edition>,
 }
 
+/// Why a call has no token.
+enum NoToken {
+    /// It did not come before the call had to leave.
+    NotInTime,
+    /// The server that gives tokens did not give one, for this reason.
+    Failed(String),
+}
+
 impl Call for HttpCall {
     fn send(self: Box<Self>, leave_by: LeaveBy) -> BoxFuture<'static, Result<Judgement, NotSent>> {
         let Self {
@@ -110,9 +118,10 @@ impl Client {
             auth.renew(request.headers_mut());
         }
         let before = self.edition();
-        let fetched = match self.token(leave_by).await? {
+        let fetched = match self.token(leave_by).await {
             Ok(fetched) => fetched,
-            Err(why) => {
+            Err(NoToken::NotInTime) => return Err(NotSent::NotReady),
+            Err(NoToken::Failed(why)) => {
                 return Ok(self
                     .answers
                     .judge_silence(Silence::Connection, CallFailure::sure(why)));
@@ -169,17 +178,17 @@ impl Client {
         token.map_or_else(|| self.edition()[0], |token| token.number)
     }
 
-    /// What a server gives for calls, as soon as it is there, or why there is nothing. `None`: calls need nothing of
-    /// that.
-    async fn token(&self, leave_by: LeaveBy) -> Result<Result<Option<CallToken>, String>, NotSent> {
+    /// The token of a server that gives one for calls, as soon as it is there. `None`: calls need none.
+    async fn token(&self, leave_by: LeaveBy) -> Result<Option<CallToken>, NoToken> {
         let Some(tokens) = &self.tokens else {
-            return Ok(Ok(None));
+            return Ok(None);
         };
         let wait = leave_by.left().min(self.timeout);
-        let token = timeout(wait, tokens.token())
-            .await
-            .map_err(|_| NotSent::NotReady)?;
-        Ok(token.map(Some))
+        match timeout(wait, tokens.token()).await {
+            Ok(Ok(token)) => Ok(Some(token)),
+            Ok(Err(why)) => Err(NoToken::Failed(why)),
+            Err(_) => Err(NoToken::NotInTime),
+        }
     }
 
     /// Reads secrets again, or asks for another token, if an answer refused them. Returns whether the token of that
