@@ -12,8 +12,7 @@ use sluiced_callers::{
     AskedLimit, Callers, CallersOptions, CountVerdict, Identity, Inherited, KeyedLimits, Listener,
     NamesKey,
 };
-use sluiced_core::after_call::{AnswerScope, CallRules};
-use sluiced_core::backoff::Backoff;
+use sluiced_core::after_call::CallRules;
 use sluiced_pipeline::meters::RouteMeters;
 use sluiced_pipeline::{
     AnswerRules, OnDenied, Priority, RouteLimits, RouteRules, RouteSpec, WhenUnsendable,
@@ -26,12 +25,10 @@ use sluiced_settings::types::{self, Limit, Paced, Settings, callers_route};
 use sluiced_telemetry::health::Health;
 use sluiced_template::{CostOf, LimitCounting, LimitTemplates, RouteFigures, says_none};
 
-/// Bounds of the pipeline for messages that wait. They never end a request: its wait (`max_wait`) is shorter.
+/// The bound of the pipeline for messages that are held. It never ends a request: its wait (`max_wait`) is shorter.
 const HELD: Duration = Duration::from_secs(24 * 3600);
 /// A request's body has a bound of its own.
 const MAX_BODY: u64 = 64 * 1024;
-/// The pipeline wants a backoff. A request has one attempt and no answer is seen here, so it is never used.
-const RETRY: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(1));
 
 /// Adds the callers of a configuration to the pacers of their limits, each as a route.
 pub(super) fn add(
@@ -253,19 +250,8 @@ fn rules(settings: &Settings, name: &str, callers: &types::Callers) -> RouteRule
         hours: None,
         own_hours: None,
         dying: None,
-        calls: CallRules {
-            max_attempts: 1,
-            retry: RETRY,
-            max_throttled: HELD,
-            max_hold: callers.max_wait.get(),
-            shows: AnswerScope::Nothing,
-        },
-        answers: AnswerRules {
-            wait: Duration::from_secs(1),
-            max_wait: Duration::from_secs(1),
-            latency: Duration::ZERO,
-            is_kept: false,
-        },
+        calls: CallRules::unseen(callers.max_wait.get()),
+        answers: AnswerRules::UNSEEN,
         on_denied: OnDenied::Refuse,
         denied_headers: true,
         max_age: None,

@@ -77,7 +77,7 @@ impl Call for CallerCall {
             } = *self;
             let Some(counts) = counts else {
                 return match permits.offer_turn(id, leave_by).await {
-                    true => Ok(went(PermitEnd::Used)),
+                    true => Ok(permit_ended(PermitEnd::Used)),
                     false => Err(NotSent::TooLate),
                 };
             };
@@ -92,7 +92,7 @@ impl Call for CallerCall {
             if end.is_err() {
                 meters.unended_permits.increment(1);
             }
-            Ok(went(
+            Ok(permit_ended(
                 end.ok().and_then(Result::ok).unwrap_or(PermitEnd::Used),
             ))
         }
@@ -100,8 +100,9 @@ impl Call for CallerCall {
     }
 }
 
-/// A call that was not made gives back what it took.
-fn went(end: PermitEnd) -> Judgement {
+/// How a permit ended: its request was answered with 200 in any case. A call that was not made is one that cannot have
+/// arrived, so what it took is returned.
+fn permit_ended(end: PermitEnd) -> Judgement {
     Judgement {
         outcome: Outcome::Accepted,
         reply: Ok(Status::Http(200)),

@@ -27,6 +27,21 @@ pub struct CallRules {
     pub shows: AnswerScope,
 }
 
+impl CallRules {
+    /// The rules for calls that another program makes: it gets one permit for a message, and the answer to its call is
+    /// not seen here. So no call fails, and none is refused.
+    #[must_use]
+    pub const fn unseen(max_hold: Duration) -> Self {
+        Self {
+            max_attempts: 1,
+            retry: Backoff::new(Duration::ZERO, Duration::ZERO),
+            max_throttled: Duration::ZERO,
+            max_hold,
+            shows: AnswerScope::Nothing,
+        }
+    }
+}
+
 /// What an answer shows about calls of other messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AnswerScope {

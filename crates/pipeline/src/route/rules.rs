@@ -83,6 +83,16 @@ pub struct AnswerRules {
     pub is_kept: bool,
 }
 
+impl AnswerRules {
+    /// Where no answer is seen: nothing is believed of one, and none is kept.
+    pub const UNSEEN: Self = Self {
+        wait: Duration::ZERO,
+        max_wait: Duration::ZERO,
+        latency: Duration::ZERO,
+        is_kept: false,
+    };
+}
+
 /// How the tenants of a route share.
 #[derive(Clone, Debug)]
 pub struct Tenants {
