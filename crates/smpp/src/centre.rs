@@ -8,7 +8,7 @@ use rustls::pki_types::ServerName;
 use secrecy::ExposeSecret as _;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::TcpStream;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout, timeout_at};
 use tokio_rustls::TlsConnector;
 
 use sluiced_pdu::{Bind, BindAs, Command, CommandStatus, Malformed, frame};
@@ -60,13 +60,14 @@ pub(super) enum OpenError {
 }
 
 impl Centre {
-    /// Connects and binds.
+    /// Connects and binds, at the first address of the host that does both.
     pub(super) async fn open(&self) -> Result<BoxStream, OpenError> {
         let bound = self.connect_timeout;
         let opened = timeout(bound, async {
-            let mut stream = self.connect().await?;
-            self.bind(&mut stream).await?;
-            Ok(stream)
+            let addresses = Resolver::new().addresses(&self.host).await.map_err(|_| {
+                OpenError::Unreached("the host's name cannot be resolved".to_owned())
+            })?;
+            self.open_first(&addresses).await
         });
         opened.await.unwrap_or_else(|_| {
             let why = format!("not bound within {bound:?}");
@@ -74,22 +75,31 @@ impl Centre {
         })
     }
 
-    async fn connect(&self) -> Result<BoxStream, OpenError> {
-        let addresses = Resolver::new()
-            .addresses(&self.host)
-            .await
-            .map_err(|_| OpenError::Unreached("the host's name cannot be resolved".to_owned()))?;
+    /// What the centre answers at one address counts for all of them: only where no answer comes the next one is tried.
+    async fn open_first(&self, addresses: &[IpAddr]) -> Result<BoxStream, OpenError> {
         // Divided, so that a dead address leaves time for the next.
         let each = self.connect_timeout / u32::try_from(addresses.len().max(1)).unwrap_or(u32::MAX);
         let mut last = OpenError::Unreached("the host has no address".to_owned());
         for address in addresses {
-            last = match timeout(each, self.connect_to(address)).await {
-                Ok(Ok(stream)) => return Ok(stream),
-                Ok(Err(error)) => OpenError::Unreached(connect_detail(&error)),
-                Err(_) => OpenError::Unreached(format!("no connection within {each:?}")),
-            };
+            match self.open_at(*address, each).await {
+                Err(unreached @ OpenError::Unreached(_)) => last = unreached,
+                opened => return opened,
+            }
         }
         Err(last)
+    }
+
+    /// Connects to an address, and binds there, within so long in all.
+    async fn open_at(&self, address: IpAddr, within: Duration) -> Result<BoxStream, OpenError> {
+        let end = Instant::now() + within;
+        let too_late = |what| OpenError::Unreached(format!("{what} within {within:?}"));
+        let connected = timeout_at(end, self.connect_to(address)).await;
+        let mut stream = connected
+            .map_err(|_| too_late("no connection"))?
+            .map_err(|error| OpenError::Unreached(connect_detail(&error)))?;
+        let bound = timeout_at(end, self.bind(&mut stream)).await;
+        bound.map_err(|_| too_late("not bound"))??;
+        Ok(stream)
     }
 
     async fn connect_to(&self, address: IpAddr) -> io::Result<BoxStream> {
@@ -152,3 +162,6 @@ impl Centre {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
