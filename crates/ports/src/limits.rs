@@ -20,7 +20,7 @@ use super::answer::{Notice, StoreFuture};
 use super::lock;
 use sluiced_core::limits::admission::{self, Decision};
 use sluiced_core::limits::generation::{ClosedReason, LostWait};
-use sluiced_core::limits::{Fit, LimitState, Room, Rule, Ticket};
+use sluiced_core::limits::{Fit, LimitState, Room, Rule};
 use sluiced_core::time::StoreTime;
 use sluiced_core::version::PolicyVersion;
 
@@ -206,7 +206,7 @@ pub trait LimitStore: Send + Sync + fmt::Debug {
 
     /// Keeps calls that are still under way, and claims, in their limits for another lease. Returns those that are not
     /// in them any more.
-    fn renew<'a>(&'a self, calls: &'a [GrantedCharge]) -> StoreFuture<'a, Vec<Ticket>>;
+    fn renew<'a>(&'a self, calls: &'a [GrantedCharge]) -> StoreFuture<'a, Vec<GrantedCharge>>;
 
     /// Writes what answers reported about keys. Returns those that were not done, by their place, because
     /// this replica does not know the current policy of their limit. After an error units must not be

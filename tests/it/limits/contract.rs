@@ -268,7 +268,7 @@ async fn calls_under_way_end_by_themselves_unless_renewed((store, other): (Store
     .await;
     assert!(now(&store).await >= at + 200 * MS);
     let gone = store.renew(&[call(dropped)]).await.unwrap();
-    assert_eq!(gone, [dropped]);
+    assert_eq!(tickets(&gone), [dropped]);
 }
 
 async fn a_call_that_ended_frees_its_place_once((store, other): (Store, Store)) {

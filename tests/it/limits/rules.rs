@@ -24,7 +24,7 @@ use sluiced_core::time::StoreTime;
 use sluiced_core::zone::Zone;
 use sluiced_ports::clock::Moment;
 use sluiced_ports::limits::{
-    Candidate, Charge, GrantedAt, KeyedLimit, LimitKey, LimitStore, limit_key,
+    Candidate, Charge, GrantedAt, GrantedCharge, KeyedLimit, LimitKey, LimitStore, limit_key,
 };
 use sluiced_ports::store::Store;
 use sluiced_settings::text::Length;
@@ -146,6 +146,11 @@ pub(crate) fn was_denied(charges: Vec<Charge>) -> Candidate {
         was_denied: true,
         ..new(charges)
     }
+}
+
+/// The names of calls and claims.
+pub(crate) fn tickets(calls: &[GrantedCharge]) -> Vec<Ticket> {
+    calls.iter().filter_map(GrantedCharge::ticket).collect()
 }
 
 pub(crate) fn is_granted(decision: &Decision) -> bool {

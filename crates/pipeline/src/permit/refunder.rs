@@ -266,7 +266,7 @@ impl<F: Fn(Vec<GrantedCharge>)> Work<F> {
             entries.push(entry);
         }
         let ended = self.book.note(&mut entries);
-        self.store.lost(&self.book.take(&gone));
+        self.store.lost(&self.book.take(gone));
         ended
     }
 

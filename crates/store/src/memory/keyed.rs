@@ -203,7 +203,7 @@ impl LimitStore for MemoryStore {
         .boxed()
     }
 
-    fn renew<'a>(&'a self, calls: &'a [GrantedCharge]) -> StoreFuture<'a, Vec<Ticket>> {
+    fn renew<'a>(&'a self, calls: &'a [GrantedCharge]) -> StoreFuture<'a, Vec<GrantedCharge>> {
         async move {
             Ok(self.decide(&self.states, |states, now| {
                 let gone = calls.iter().filter_map(|call| match call {
@@ -212,7 +212,7 @@ impl LimitStore for MemoryStore {
                         let key = name(&charge.limit, charge.key);
                         let policy = charge.limit.policy();
                         let is_renewed = states.renew(&key, &policy.rule, *ticket, now);
-                        (!is_renewed).then_some(*ticket)
+                        (!is_renewed).then(|| call.clone())
                     }
                     GrantedCharge::Units { .. } => None,
                 });

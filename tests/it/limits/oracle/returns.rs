@@ -190,7 +190,10 @@ impl Play<'_> {
                 runtime.block_on(store.mark_done(&granted)).unwrap();
                 None
             }
-            CallEvent::Renewed => Some(runtime.block_on(store.renew(&granted)).unwrap()),
+            CallEvent::Renewed => {
+                let gone = runtime.block_on(store.renew(&granted)).unwrap();
+                Some(tickets(&gone))
+            }
         };
         let explains = |known: &Known, now: StoreTime| {
             let (rule, ..) = &known.of_replica;

@@ -6,9 +6,9 @@ use std::sync::{LazyLock, Mutex};
 use futures::FutureExt as _;
 
 use super::*;
+use sluiced_core::limits::Rule;
 use sluiced_core::limits::gcra::Gcra;
 use sluiced_core::limits::generation::LostWait;
-use sluiced_core::limits::{Rule, Ticket};
 use sluiced_core::rate::Cost;
 use sluiced_core::time::StoreTime;
 use sluiced_ports::clock::Moment;
@@ -42,7 +42,7 @@ impl LimitStore for CorrectionsStore {
         unreachable!("nothing is done")
     }
 
-    fn renew<'a>(&'a self, _: &'a [GrantedCharge]) -> StoreFuture<'a, Vec<Ticket>> {
+    fn renew<'a>(&'a self, _: &'a [GrantedCharge]) -> StoreFuture<'a, Vec<GrantedCharge>> {
         unreachable!("nothing is renewed")
     }
 

@@ -92,12 +92,15 @@ impl RefundBook {
         }
     }
 
-    /// Takes out the calls of these tickets that are still under way.
-    pub(super) fn take(&mut self, tickets: &[Ticket]) -> Vec<GrantedCharge> {
-        let calls = tickets
-            .iter()
-            .filter_map(|ticket| self.running.remove(ticket));
-        calls.flatten().collect()
+    /// Of calls that the store does not know, takes out those that are still under way. Its other limits may know a
+    /// call still: there it is renewed further.
+    pub(super) fn take(&mut self, mut lost: Vec<GrantedCharge>) -> Vec<GrantedCharge> {
+        lost.retain(|call| {
+            let running = call.ticket().and_then(|ticket| self.running.get(&ticket));
+            running.is_some_and(|calls| calls.iter().any(|own| is_same(own, call)))
+        });
+        self.stop_renewing(&lost);
+        lost
     }
 }
 

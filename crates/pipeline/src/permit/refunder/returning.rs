@@ -9,7 +9,6 @@ use std::time::Duration;
 
 use tracing::warn;
 
-use sluiced_core::limits::Ticket;
 use sluiced_core::scheduler::BATCH_MAX;
 use sluiced_ports::clock::Clock;
 use sluiced_ports::limits::{GrantedCharge, LimitStore};
@@ -98,8 +97,8 @@ impl Returning {
         }
     }
 
-    /// Gives all calls under way another lease. Returns the tickets of calls that the store does not know.
-    pub(super) async fn renew(&self, book: &RefundBook) -> Vec<Ticket> {
+    /// Gives all calls under way another lease. Returns those that the store does not know.
+    pub(super) async fn renew(&self, book: &RefundBook) -> Vec<GrantedCharge> {
         let calls: Vec<_> = book.running.values().flatten().cloned().collect();
         let mut all = Vec::new();
         for calls in calls.chunks(BATCH_MAX) {

@@ -17,13 +17,19 @@ use sluiced_ports::lock;
 use sluiced_ports::store::{Notice, StoreFuture};
 use sluiced_telemetry::Counter;
 
-/// A store that knows none of the calls that it renews, where some are given back at that moment.
+/// The limit whose calls the store knows.
+const KNOWN: &str = "known";
+
+/// A store that knows the calls of one limit, and none of others that it renews, where some are given back at that
+/// moment.
 #[derive(Debug, Default)]
 struct Raced {
     refunder: OnceLock<Refunder>,
     /// What is given back during the next renewal.
     given_back: Mutex<Vec<GrantedCharge>>,
     renewals: AtomicU64,
+    /// For each renewal, how many of its calls were known.
+    renewed: Mutex<Vec<usize>>,
     /// How long a release takes.
     trip: Duration,
 }
@@ -51,14 +57,17 @@ impl LimitStore for Raced {
         async { Ok(()) }.boxed()
     }
 
-    fn renew<'a>(&'a self, calls: &'a [GrantedCharge]) -> StoreFuture<'a, Vec<Ticket>> {
+    fn renew<'a>(&'a self, calls: &'a [GrantedCharge]) -> StoreFuture<'a, Vec<GrantedCharge>> {
         async {
             let given_back = std::mem::take(&mut *lock(&self.given_back));
             if let Some(refunder) = self.refunder.get().filter(|_| !given_back.is_empty()) {
                 refunder.give_back(&given_back).await;
             }
             self.renewals.fetch_add(1, Ordering::Relaxed);
-            Ok(calls.iter().filter_map(GrantedCharge::ticket).collect())
+            let mut unknown = calls.to_vec();
+            unknown.retain(|call| *call.charge().limit.name != *KNOWN);
+            lock(&self.renewed).push(calls.len() - unknown.len());
+            Ok(unknown)
         }
         .boxed()
     }
@@ -78,10 +87,14 @@ impl LimitStore for Raced {
 
 /// A call, one of at most five under way, with a lease of 30 ms: it is renewed every 10 ms.
 fn call(ticket: u128) -> GrantedCharge {
+    call_of("calls", ticket)
+}
+
+fn call_of(limit: &str, ticket: u128) -> GrantedCharge {
     let five = NonZeroU32::new(5).unwrap();
     let lease = Duration::from_millis(30);
     let rule = Rule::Concurrency(Concurrency::new(five, lease, Duration::ZERO).unwrap());
-    let limit = Arc::new(KeyedLimit::new("calls", rule, LostWait::Forever));
+    let limit = Arc::new(KeyedLimit::new(limit, rule, LostWait::Forever));
     let charge = Charge {
         limit,
         key: LimitKey::from_digest([7; 16]),
@@ -133,6 +146,30 @@ async fn a_call_that_the_store_does_not_know_is_lost() {
 async fn a_call_that_is_given_back_while_it_is_renewed_is_not_lost() {
     assert_eq!(lost(call(1), vec![call(1)]).await, 0);
     assert_eq!(lost(call(1), vec![call(2)]).await, 1);
+}
+
+/// The leases of a call may differ: one has ended, the other counts still, and must not end while the call is made.
+#[tokio::test]
+async fn a_call_that_one_limit_lost_is_renewed_in_the_other() {
+    let store = Arc::new(Raced::default());
+    let under_way = [call(1), call_of(KNOWN, 1)];
+    let limits = under_way
+        .iter()
+        .map(|call| Arc::clone(&call.charge().limit));
+    let as_store: Arc<dyn LimitStore> = store.clone();
+    let (meters, clock) = (Arc::new(BTreeMap::new()), Clock::of_process());
+    let (refunder, work) = Refunder::new(as_store, meters, limits.collect(), clock, drop);
+    refunder.began(&under_way);
+    let renewed = async {
+        while store.renewals.load(Ordering::Relaxed) < 3 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    tokio::select! {
+        () = work => unreachable!("the store has a way to it"),
+        renewed = timeout(Duration::from_secs(10), renewed) => renewed.unwrap(),
+    }
+    assert_eq!(lock(&store.renewed)[..3], [1, 1, 1]);
 }
 
 /// Calls end faster than the store takes them.

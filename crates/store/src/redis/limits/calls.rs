@@ -15,7 +15,7 @@ use crate::redis::reply::{closing, fit};
 use crate::redis::scripts::Arg;
 use crate::redis::store::RedisStore;
 use sluiced_core::limits::generation::HEARS_FIRST;
-use sluiced_core::limits::{Room, Ticket, UnusedUnits, record};
+use sluiced_core::limits::{Room, UnusedUnits, record};
 use sluiced_core::time::{StoreTime, micros};
 use sluiced_ports::limits::{
     Candidate, Corrected, Correction, Decisions, GrantedCharge, KeyedLimit, LimitKey, LimitStore,
@@ -140,14 +140,14 @@ impl LimitStore for RedisStore {
         .boxed()
     }
 
-    fn renew<'a>(&'a self, calls: &'a [GrantedCharge]) -> StoreFuture<'a, Vec<Ticket>> {
+    fn renew<'a>(&'a self, calls: &'a [GrantedCharge]) -> StoreFuture<'a, Vec<GrantedCharge>> {
         async move {
             let limits = self.limits();
             let leased: Vec<_> = calls.iter().filter(|granted| granted.is_call()).collect();
             let replies = limits.call_with_grants::<Vec<usize>>(&limits.renew, &[], &leased);
             let gone = replies.await?.into_iter().flat_map(|(part, gone)| {
-                let lost = gone.into_iter().filter_map(|i| part.get(i)?.ticket());
-                lost.collect::<Vec<_>>()
+                let lost = gone.into_iter().filter_map(|i| part.get(i).copied());
+                lost.cloned().collect::<Vec<_>>()
             });
             Ok(gone.collect())
         }
