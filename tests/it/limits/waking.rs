@@ -15,6 +15,8 @@ use crate::support::redis::RedisServer;
 use crate::support::wait::{eventually, eventually_async};
 
 const HOUR: Duration = Duration::from_secs(3600);
+/// No limit of a test has this name.
+const MARK: &str = "mark";
 
 /// A replica, and the notices that it gets.
 struct Replica {
@@ -43,17 +45,33 @@ impl Replica {
         }
     }
 
-    /// Units of its notices since.
-    fn told(&mut self) -> u64 {
+    /// Units of its notices, up to the mark.
+    async fn told(&mut self) -> u64 {
         let mut units = 0;
-        while let Ok(notice) = self.notices.try_recv() {
-            match notice {
+        loop {
+            let notice = tokio::time::timeout(BOUND, self.notices.recv()).await;
+            match notice.expect("the mark comes").unwrap() {
                 Notice::Freed { units: freed, .. } => units += freed,
+                Notice::Opened { limit } if *limit == *MARK => return units,
                 other => panic!("{other:?}"),
             }
         }
-        units
     }
+}
+
+/// Units of the notices of each replica since. Redis delivers what is published to a channel in its order: once a mark
+/// has come, all has come that was published before.
+async fn told(server: &RedisServer, prefix: &str, fleet: &mut [Replica]) -> Vec<u64> {
+    let mut mark = redis::cmd("PUBLISH");
+    mark.arg(format!("{prefix}:notices"))
+        .arg(format!("opened {MARK}"));
+    let reached: usize = mark.query(&mut server.connection()).unwrap();
+    assert!(reached >= fleet.len(), "{reached}");
+    let mut all = Vec::new();
+    for replica in fleet {
+        all.push(replica.told().await);
+    }
+    all
 }
 
 /// Replicas that share a store, in the order in which they wait.
@@ -86,11 +104,6 @@ fn one(limit: &Arc<KeyedLimit>) -> Candidate {
     new(vec![charge(limit, "a", 1)])
 }
 
-/// A while in which everything that was published arrives.
-async fn arrives() {
-    tokio::time::sleep(100 * MS).await;
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn as_many_are_woken_as_units_come_free_and_those_that_wait_longest_first() {
     let server = RedisServer::start();
@@ -103,10 +116,8 @@ async fn as_many_are_woken_as_units_come_free_and_those_that_wait_longest_first(
     // Asked twice is not woken twice.
     assert!(!fleet[1].ask(one(&limit)).await);
     fleet[0].store.release(&calls[..1]).await.unwrap();
-    arrives().await;
-    let told: Vec<u64> = fleet.iter_mut().map(Replica::told).collect();
-    assert_eq!(told.iter().sum::<u64>(), 1, "{told:?}");
-    assert_eq!(told[2], 1, "the one that waited longest: {told:?}");
+    let units = told(&server, "waking", &mut fleet).await;
+    assert_eq!(units, [0, 0, 1, 0], "the one that waited longest");
     // It asks and is granted, and reports that other messages of it wait.
     let candidate = Candidate {
         others_wait: true,
@@ -114,9 +125,7 @@ async fn as_many_are_woken_as_units_come_free_and_those_that_wait_longest_first(
     };
     assert!(fleet[2].ask(candidate).await);
     fleet[0].store.release(&calls[1..]).await.unwrap();
-    arrives().await;
-    let told: Vec<u64> = fleet.iter_mut().map(Replica::told).collect();
-    assert_eq!(told, [0, 1, 0, 1]);
+    assert_eq!(told(&server, "waking", &mut fleet).await, [0, 1, 0, 1]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -127,15 +136,12 @@ async fn one_replica_is_told_of_all_units_if_it_alone_waits() {
     let calls = all_taken(&fleet[0], &limit, 5).await;
     assert!(!fleet[1].ask(one(&limit)).await);
     fleet[0].store.release(&calls).await.unwrap();
-    arrives().await;
-    let told: Vec<u64> = fleet.iter_mut().map(Replica::told).collect();
-    assert_eq!(told, [0, 5, 0]);
+    assert_eq!(told(&server, "alone", &mut fleet).await, [0, 5, 0]);
     // It no longer waits until it reports so again.
     let calls = all_taken(&fleet[0], &limit, 1).await;
     fleet[0].store.release(&calls).await.unwrap();
     fleet[0].store.release(&calls).await.unwrap();
-    arrives().await;
-    assert_eq!(fleet[1].told(), 0);
+    assert_eq!(told(&server, "alone", &mut fleet).await, [0, 0, 0]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -152,11 +158,10 @@ async fn a_limit_that_was_lowered_wakes_for_the_room_that_it_has() {
     };
     let calls: Vec<_> = calls.iter().map(of_small).collect();
     fleet[0].store.release(&calls[..2]).await.unwrap();
-    arrives().await;
-    assert_eq!(fleet[1].told(), 0, "two are under way of two");
+    let units = told(&server, "lowered", &mut fleet).await;
+    assert_eq!(units, [0, 0], "two are under way of two");
     fleet[0].store.release(&calls[2..3]).await.unwrap();
-    arrives().await;
-    assert_eq!(fleet[1].told(), 1);
+    assert_eq!(told(&server, "lowered", &mut fleet).await, [0, 1]);
 }
 
 /// A dead replica does not use the room of which it got a notice: the others find it when they ask
@@ -172,9 +177,8 @@ async fn a_replica_that_died_takes_no_room_with_it() {
     assert!(!fleet[2].ask(one(&limit)).await);
     drop(fleet.remove(1));
     fleet[0].store.release(&calls).await.unwrap();
-    arrives().await;
     // The dead replica was woken. The other one asks by itself, and is granted.
-    assert_eq!(fleet[1].told(), 0);
+    assert_eq!(told(&server, prefix, &mut fleet).await, [0, 0]);
     assert!(fleet[1].ask(one(&limit)).await);
     // Its call ends by itself if the replica dies, too; and so does the wait for it.
     let waiting = format!("{}:waiting", redis_key(prefix, "calls", key("a")));
