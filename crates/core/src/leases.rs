@@ -226,7 +226,7 @@ impl LeaseHolder {
     /// a turn that was given at another rate is given up. If only the headroom changes, the turn is kept:
     /// otherwise the replica would wait in the line twice.
     pub fn retime(&mut self, pace: Pace, known: PolicyVersion, now: Mono) {
-        if pace.units() != self.pace.units() {
+        if !pace.has_rate_of(&self.pace) {
             self.turn = None;
         }
         self.pace = pace;

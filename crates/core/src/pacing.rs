@@ -323,12 +323,12 @@ impl Pacing {
         }
     }
 
-    /// As [`Pacing::freeze_for`], after a refusal that the store is told of.
-    pub fn freeze_after_refusal(&mut self, length: Duration, now: Mono) {
+    /// As [`Pacing::freeze_for`], as an answer to a call asked for. The store is told of it.
+    pub fn freeze_by_answer(&mut self, length: Duration, now: Mono) {
         match self {
             Self::Paced(rows) => {
                 for holder in rows.holders_mut() {
-                    holder.freeze_after_refusal(length, now);
+                    holder.freeze_by_answer(length, now);
                 }
             }
             Self::Free { .. } => self.freeze_for(length, now),

@@ -34,7 +34,7 @@ impl LeaseHolder {
         } else if answer.version != asking.known {
             self.outdated = self.outdated.or(Some(now));
         }
-        let same_rate = asking.pace.units() == self.pace.units();
+        let same_rate = asking.pace.has_rate_of(&self.pace);
         if self.generation.number() != Some(answer.generation) {
             self.begin(answer, sent, now);
             self.turn = self.turn.filter(|_| same_rate);
@@ -139,9 +139,9 @@ impl LeaseHolder {
         }
     }
 
-    /// As [`LeaseHolder::freeze_for`], after a refusal. Only the store's own word that the limit is frozen, or the end
-    /// of this time, ends it.
-    pub fn freeze_after_refusal(&mut self, length: Duration, now: Mono) {
+    /// As [`LeaseHolder::freeze_for`], as an answer to a call of ours asked for, which the store is told. Only the
+    /// store's own word that the limit is frozen, or the end of this time, ends it.
+    pub fn freeze_by_answer(&mut self, length: Duration, now: Mono) {
         self.unconfirmed = self.unconfirmed.max(Some(now + length));
         self.freeze_for(length, now);
     }

@@ -110,22 +110,36 @@ fn a_grant_keeps_the_pace_that_it_was_asked_at() {
 
 #[test]
 fn a_turn_of_the_old_pace_is_given_up() {
-    let (mut holder, now) = settled(pace("1000/1s"));
-    holder.ask(now, 3, &Head::PLAIN).expect("an ask");
-    holder.retime(pace("100/1s"), PolicyVersion::new(2), now);
-    let turn = Some(Turn {
-        at: StoreTime::from_micros(now.as_micros() + AHEAD + 900_000),
-        share: 3,
-        slip: 0,
-    });
-    holder.note_answer(
-        &LeaseAnswer {
-            turn,
-            ..answer(now)
-        },
-        now,
-    );
-    assert_eq!(holder.availability(now), Availability::Open);
+    // The last two have as many units.
+    for (old, new) in [("1000/1s", "100/1s"), ("1/1h", "1/1s"), ("10/1s", "10/1m")] {
+        for is_late in [false, true] {
+            let (mut holder, now) = settled(pace(old));
+            holder.ask(now, 3, &Head::PLAIN).expect("an ask");
+            let retime = |holder: &mut LeaseHolder| {
+                holder.retime(pace(new), PolicyVersion::new(2), now);
+            };
+            if !is_late {
+                retime(&mut holder);
+            }
+            let turn = Some(Turn {
+                at: StoreTime::from_micros(now.as_micros() + AHEAD + 900_000),
+                share: 3,
+                slip: 0,
+            });
+            holder.note_answer(
+                &LeaseAnswer {
+                    turn,
+                    ..answer(now)
+                },
+                now,
+            );
+            if is_late {
+                retime(&mut holder);
+            }
+            let open = holder.availability(now);
+            assert_eq!(open, Availability::Open, "{old} to {new}");
+        }
+    }
 }
 
 #[test]
@@ -227,7 +241,7 @@ fn a_refusal_counts_although_the_store_does_not_know_of_it() {
     };
     // The ask left before the refusal came.
     holder.ask(now, 3, &Head::PLAIN).expect("an ask");
-    holder.freeze_after_refusal(minute, now);
+    holder.freeze_by_answer(minute, now);
     holder.note_answer(&answer(now), now);
     assert!(frozen(&holder, now));
     // Nor does an answer of another generation change that.

@@ -123,8 +123,17 @@ impl Pace {
     /// The units that any window may hold, per second.
     #[must_use]
     pub fn per_second(&self) -> f64 {
-        let window = self.period - self.headroom - self.spread;
-        self.units as f64 / Duration::from_micros(window).as_secs_f64()
+        self.units as f64 / Duration::from_micros(self.window()).as_secs_f64()
+    }
+
+    /// Whether both keep the same rate: as many units in as long a window, whatever their headrooms.
+    #[must_use]
+    pub const fn has_rate_of(&self, other: &Self) -> bool {
+        self.units == other.units && self.window() == other.window()
+    }
+
+    const fn window(&self) -> u64 {
+        self.period - self.headroom - self.spread
     }
 
     /// Units per [`Pace::period`].

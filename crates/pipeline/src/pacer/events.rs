@@ -91,9 +91,7 @@ impl Pacer {
                 if let Some(adapting) = &mut self.adapting {
                     adapting.throttled(is_first, now);
                 }
-                self.scheduler
-                    .pacing_mut()
-                    .freeze_after_refusal(length, now);
+                self.scheduler.pacing_mut().freeze_by_answer(length, now);
             }
             ToPacer::FrozenFor(length) => self.scheduler.pacing_mut().freeze_for(length, now),
             ToPacer::Refused { key, until } => self.scheduler.note_refusal(key, until),
@@ -182,9 +180,11 @@ impl Pacer {
     fn on_quota_low(&mut self, left: u64, length: Duration, now: Mono) {
         let shut = self.scheduler.availability(Needs::Slot, now).shut();
         let known_end = shut.map(|(end, _)| end);
-        self.scheduler.pacing_mut().freeze_for(length, now);
         if known_end.is_none_or(|end| now + length > end + ROUNDED) {
+            self.scheduler.pacing_mut().freeze_by_answer(length, now);
             self.handle.freeze_for_quota(length, left);
+        } else {
+            self.scheduler.pacing_mut().freeze_for(length, now);
         }
     }
 

@@ -123,10 +123,7 @@ impl<'a, W: FleetWatch> Fleet<'a, W> {
         tell_keys(replica, &parcel, follows.keys, mono);
         if let Some(wait) = follows.freeze_for {
             replica.turn = None;
-            replica
-                .scheduler
-                .pacing_mut()
-                .freeze_after_refusal(wait, mono);
+            replica.scheduler.pacing_mut().freeze_by_answer(wait, mono);
             let way = self.way();
             self.after(way, WORLD, SimEvent::Freeze { wait, heard });
         }
