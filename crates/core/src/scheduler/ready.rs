@@ -243,6 +243,10 @@ impl<T: Queued> Level<T> {
         let sharing = (self.start_tags.len() + open_keys) as u64 + 1;
         self.clock = self.clock.max(due).saturating_add(step / sharing);
         self.set_start_tag(item.share().tenant, due.saturating_add(step));
+        // Here messages of tenants wait for keys, too: their tenants must be remembered.
+        if self.remembers_many(self.start_tags.len() + open_keys) {
+            self.forget_passed();
+        }
     }
 
     fn set_start_tag(&mut self, name: u64, start_tag: u64) {
@@ -321,20 +325,30 @@ impl<T: Queued> Level<T> {
         tenant.start_tag = start_tag.saturating_add(step);
         if !tenant.queue.is_empty() {
             self.start_tags.insert((tenant.start_tag, name));
-        } else if self.tenants.len() > self.start_tags.len() * 2 + REMEMBERED {
+        } else if self.remembers_many(self.start_tags.len()) {
             self.forget();
         }
         Some(item)
     }
 
+    /// Whether tenants are to be forgotten, where so many hold messages.
+    fn remembers_many(&self, holding: usize) -> bool {
+        self.tenants.len() > holding * 2 + REMEMBERED
+    }
+
     /// Drops tenants without messages: at first the tenants that the clock has passed, then all if that is not enough.
     fn forget(&mut self) {
+        self.forget_passed();
+        if self.remembers_many(self.start_tags.len()) {
+            self.tenants.retain(|_, tenant| !tenant.queue.is_empty());
+        }
+    }
+
+    /// Drops tenants without messages that the clock has passed: they begin at the clock again.
+    fn forget_passed(&mut self) {
         let clock = self.clock;
         self.tenants
             .retain(|_, tenant| !tenant.queue.is_empty() || tenant.start_tag > clock);
-        if self.tenants.len() > self.start_tags.len() * 2 + REMEMBERED {
-            self.tenants.retain(|_, tenant| !tenant.queue.is_empty());
-        }
     }
 
     fn restore_start_tag(&mut self, item: &T, open_keys: usize) {

@@ -205,6 +205,17 @@ fn tenants_that_come_and_go_are_not_remembered_for_ever() {
     assert!(level <= REMEMBERED + 4, "{level}");
 }
 
+/// All messages wait for keys, and go from there: none of them is ready.
+#[test]
+fn tenants_whose_messages_waited_for_keys_are_not_remembered_for_ever() {
+    let mut ready = Ready::default();
+    for n in 0..10_000 {
+        ready.advance_start_tag(&of(0, n, u64::from(n), 1), 1);
+    }
+    let level = ready.by_priority.get(&0).map_or(0, |l| l.tenants.len());
+    assert!(level <= REMEMBERED + 4, "{level}");
+}
+
 proptest! {
     #[test]
     fn nothing_is_lost_and_a_tenants_messages_keep_their_order(
