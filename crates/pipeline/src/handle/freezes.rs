@@ -57,8 +57,8 @@ impl PacerHandle {
         self.freeze_unpaced(Duration::ZERO);
     }
 
-    /// A freeze can only be made longer: so one without a length changes nothing, and its answer shows the freeze that
-    /// is there.
+    /// A freeze can only be made longer: so one without a length changes no end, no replica is told of it, and its
+    /// answer shows the freeze that is there.
     fn freeze_unpaced(&self, length: Duration) {
         let SharedSlots::AlwaysDue(unpaced) = &self.slots else {
             return;
