@@ -43,11 +43,16 @@ pub(crate) fn deny(
     debug!(route = %route.name, messages = denied.len(), ?wait, "denied");
     let store_now = pacer.store_time(now);
     let interval = pacer.interval();
-    for (place, WaitingMessage { job, .. }) in (0_u32..).zip(denied) {
+    let mut slots_before = 0_u32;
+    for WaitingMessage { job, .. } in denied {
         job.route.meters.denials.increment(1);
         let verdict = match route.rules.on_denied {
             // Each at its own time, so that they do not come back all at once.
-            OnDenied::Delay => job.history.later(wait + interval * place, store_now),
+            OnDenied::Delay => {
+                let own_time = wait + interval * slots_before;
+                slots_before = slots_before.saturating_add(job.slots().get());
+                job.history.later(own_time, store_now)
+            }
             OnDenied::DeadLetter => verdict::denied(&job.history, &pacer.name, wait, store_now),
             OnDenied::Hold | OnDenied::Nack | OnDenied::Refuse => job.history.back(wait, store_now),
         };
