@@ -27,6 +27,7 @@ use std::time::Duration;
 use tokio::sync::{Notify, broadcast, watch};
 use tracing::debug;
 
+use sluiced_core::backoff::Backoff;
 use sluiced_core::jitter::Jitter;
 use sluiced_core::limits::Rule;
 use sluiced_core::policy::Declaration;
@@ -48,8 +49,8 @@ use pause::Pauses;
 pub(super) const SPREAD: Duration = Duration::from_millis(100);
 /// Two declarations are at least this far apart.
 const GAP: Duration = Duration::from_millis(20);
-/// The first wait after a declaration that failed; it doubles up to [`PRESENCE`].
-pub(super) const RETRY: Duration = Duration::from_millis(100);
+/// The waits after declarations that failed.
+pub(super) const BACKOFF: Backoff = Backoff::new(Duration::from_millis(100), PRESENCE);
 
 /// A limit whose policy may change while it runs. The pipeline uses it as a `T`: the paces of its rows (the
 /// main one's, and that of the second row if there is one), or the rule of a keyed limit.
@@ -127,8 +128,8 @@ pub(super) struct PolicyWatch<T> {
     notices: Option<broadcast::Receiver<Notice>>,
     /// Received, and not in use yet.
     received: Option<(Arc<CurrentPolicy>, T)>,
-    /// The wait after the last declaration that failed.
-    retry: Duration,
+    /// Declarations in a row that failed.
+    failures: u32,
     jitter: Jitter,
     clock: Clock,
 }
@@ -150,7 +151,7 @@ impl<T: Send> PolicyWatch<T> {
             outdated,
             notices: None,
             received: None,
-            retry: RETRY,
+            failures: 0,
             jitter,
             clock,
         }
@@ -199,7 +200,7 @@ impl<T: Send> PolicyWatch<T> {
                 }
             }
             _ => {
-                self.retry = RETRY;
+                self.failures = 0;
                 if let Some((current, read)) = self.received.take() {
                     adopt(current, read);
                 }
@@ -210,8 +211,8 @@ impl<T: Send> PolicyWatch<T> {
 
     /// The wait after a declaration that failed.
     fn back_off(&mut self) -> Duration {
-        let next = (self.retry * 2).min(PRESENCE);
-        std::mem::replace(&mut self.retry, next)
+        self.failures = self.failures.saturating_add(1);
+        BACKOFF.ceiling(self.failures)
     }
 
     /// Waits for so long, or until there is a reason for another round before that.
@@ -225,10 +226,10 @@ impl<T: Send> PolicyWatch<T> {
                 self.follower.follow(&update, &self.spec).await;
             }
             () = self.outdated.notified() => tokio::time::sleep(GAP).await,
-            to = changed(&mut self.notices, limit, known) => {
-                // An earlier version than ours: the store has lost the policy, and must get it back from
-                // us before a replica that does not know it uses its first slot.
-                if to >= known {
+            news = news(&mut self.notices, limit, known) => {
+                // The store must get the policy back from us before a replica that does not know it uses its first
+                // slot.
+                if !news.shows_a_loss(known) {
                     tokio::time::sleep(self.jitter.of(SPREAD)).await;
                 }
             }
@@ -238,21 +239,38 @@ impl<T: Send> PolicyWatch<T> {
     }
 }
 
-/// Waits for a notice of another version than `known`, and returns it (`None`: it was missed).
-/// Never ends once no notice can come.
-pub(super) async fn changed(
+/// Why the policy of a limit is asked for before its time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum PolicyNews {
+    /// This version is current.
+    Changed(PolicyVersion),
+    /// Notices were missed, and one of them may have been about the limit.
+    Missed,
+}
+
+impl PolicyNews {
+    /// Whether an earlier version than ours is current: the store has lost the policy.
+    pub(super) fn shows_a_loss(self, known: Option<PolicyVersion>) -> bool {
+        match self {
+            Self::Changed(to) => Some(to) < known,
+            Self::Missed => false,
+        }
+    }
+}
+
+/// Waits for a notice of another version than `known`. Never ends once no notice can come.
+pub(super) async fn news(
     notices: &mut Option<broadcast::Receiver<Notice>>,
     limit: &Arc<str>,
     known: Option<PolicyVersion>,
-) -> Option<PolicyVersion> {
+) -> PolicyNews {
     while let Some(receiver) = notices {
         match receiver.recv().await {
             Ok(Notice::Changed { limit: of, to }) if of == *limit && Some(to) != known => {
-                return Some(to);
+                return PolicyNews::Changed(to);
             }
             Ok(_) => {}
-            // A lost notice may have been about this limit.
-            Err(broadcast::error::RecvError::Lagged(_)) => return None,
+            Err(broadcast::error::RecvError::Lagged(_)) => return PolicyNews::Missed,
             Err(broadcast::error::RecvError::Closed) => *notices = None,
         }
     }

@@ -14,15 +14,15 @@ use tokio::sync::watch;
 use tokio_util::task::AbortOnDropHandle;
 use tracing::{debug, info};
 
+use sluiced_core::backoff::Backoff;
 use sluiced_core::owner::{self, FORM, Registration};
 use sluiced_ports::connect::Link;
 use sluiced_ports::store::{FleetNames, RegistrationAction, Store};
 
 /// Two registrations of a replica are this far apart.
 const RENEWED: Duration = Duration::from_secs(20);
-/// The first wait after a registration that was not answered; it doubles up to [`RETRY_MAX`].
-const RETRY: Duration = Duration::from_millis(100);
-const RETRY_MAX: Duration = Duration::from_secs(10);
+/// The waits after registrations that were not answered.
+const BACKOFF: Backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(10));
 /// A replica that stops takes its registration back within this.
 const LEAVE_BOUND: Duration = Duration::from_secs(1);
 
@@ -78,7 +78,7 @@ impl Owner {
             return;
         };
         let mut link = self.store.link();
-        let mut retry = RETRY;
+        let mut failures = 0_u32;
         loop {
             let wait = match self
                 .store
@@ -86,7 +86,7 @@ impl Owner {
                 .await
             {
                 Ok(foreign) if foreign.is_empty() => {
-                    retry = RETRY;
+                    failures = 0;
                     ready.send_replace(Link::Up);
                     if !shown.send_replace(Ownership::Registered).is_registered() {
                         info!(
@@ -109,8 +109,8 @@ impl Owner {
                     if !shown.borrow().is_registered() {
                         ready.send_replace(Link::Down(error.to_string().into()));
                     }
-                    let next = (retry * 2).min(RETRY_MAX);
-                    std::mem::replace(&mut retry, next)
+                    failures = failures.saturating_add(1);
+                    BACKOFF.ceiling(failures)
                 }
             };
             tokio::select! {

@@ -13,11 +13,11 @@ use tracing::{debug, info};
 
 use sluiced_core::jitter::Jitter;
 use sluiced_core::policy::{Declaration, LimitPolicy};
-use sluiced_ports::store::{PRESENCE, Store};
+use sluiced_ports::store::Store;
 use sluiced_telemetry::note_change;
 use sluiced_telemetry::waits::{ROUTE, Waits, WaitsFor};
 
-use super::{PolicyDeclarer, RETRY, SPREAD, changed};
+use super::{BACKOFF, PolicyDeclarer, SPREAD, news};
 use crate::handle::{PacerHandle, ToPacer};
 use crate::route::Route;
 
@@ -43,7 +43,7 @@ pub(crate) async fn follow(
 ) {
     let mut notices = Some(declarer.store.notices());
     let mut known: Option<LimitPolicy> = None;
-    let mut retry = RETRY;
+    let mut failures = 0_u32;
     loop {
         let declaration = Declaration {
             replica: declarer.replica.clone(),
@@ -52,7 +52,7 @@ pub(crate) async fn follow(
         };
         let wait = match declarer.policy().declare(&declaration).await {
             Ok(policy) => {
-                retry = RETRY;
+                failures = 0;
                 let version = |policy: &LimitPolicy| policy.version;
                 if known.as_ref().map(version) != Some(policy.version) {
                     tell(&route.name, known.as_ref(), &policy);
@@ -66,16 +66,16 @@ pub(crate) async fn follow(
             }
             Err(error) => {
                 debug!(route = %route.name, %error, "it is not known whether the route is paused");
-                let next = (retry * 2).min(PRESENCE);
-                std::mem::replace(&mut retry, next)
+                failures = failures.saturating_add(1);
+                BACKOFF.ceiling(failures)
             }
         };
         let version = known.as_ref().map(|known| known.version);
         tokio::select! {
             () = tokio::time::sleep(wait) => {}
-            to = changed(&mut notices, &declarer.limit, version) => {
-                // An earlier version than ours: the store has lost the pause, and must get it back at once.
-                if to >= version {
+            news = news(&mut notices, &declarer.limit, version) => {
+                // The store must get the pause back at once.
+                if !news.shows_a_loss(version) {
                     tokio::time::sleep(jitter.of(SPREAD)).await;
                 }
             }
@@ -88,7 +88,7 @@ fn show(route: &Route, pacer: &PacerHandle, policy: &LimitPolicy, waits: &Waits)
     let now = pacer.clock.now();
     let left = match (&policy.pause, pacer.known_store_time(now)) {
         (None, _) => Duration::ZERO,
-        (Some(_), None) => return RETRY,
+        (Some(_), None) => return BACKOFF.base,
         (Some(pause), Some(here)) => pause.until.since(here),
     };
     let until = (!left.is_zero()).then(|| now + left);
