@@ -345,6 +345,15 @@ impl Checks<'_> {
             }
             return;
         }
+        let rate = paced.rate_in_force();
+        if rate.units().get() == 1 {
+            let [reserve, _] = keys;
+            let message = format!(
+                "a rate of 1 unit leaves nothing to keep in reserve; write one of more units, such as 60/1m in place of 1/1s, or take reserve out of limits.{name}"
+            );
+            self.error([path.join("rate"), reserve], message);
+            return;
+        }
         let routes = self.settings.routes.iter().map(|(route, own)| {
             let at = KeyPath::of(&["routes", route, "priority"]);
             (at, &own.limits, own.priority.least())

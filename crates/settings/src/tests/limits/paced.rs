@@ -141,4 +141,10 @@ fn a_reserve_for_none_or_for_all() {
             "a.toml:3:11: warning: limits.provider.reserve: every route of this limit has a priority of 5 or more, so everything may take the reserve and it keeps nothing free; write a lower priority for one of them, or a higher reserve_priority"
         ]
     );
+    assert_eq!(
+        said_of_paced("rate = \"1/1s\"\nreserve = \"20%\""),
+        [
+            "a.toml:2:8: limits.provider.rate: a rate of 1 unit leaves nothing to keep in reserve; write one of more units, such as 60/1m in place of 1/1s, or take reserve out of limits.provider"
+        ]
+    );
 }
