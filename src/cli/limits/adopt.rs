@@ -35,9 +35,16 @@ pub(super) async fn run(args: &NameArgs, out: &mut (impl Write + Send)) -> Resul
             "the file makes `{name}` a {is} limit, and in force is a {was} one: the kind changes once most replicas have the file"
         )));
     }
-    let same = as_written(&before.text) == as_written(&file);
-    if same && !args.location.json {
-        writeln!(out, "{name}: this file is in force already")?;
+    let (was, is) = (short_policy(&before.text), short_policy(&file));
+    let as_json = |version: u64| {
+        let said = json!({ "name": name, "before": was, "in_force": is, "version": version });
+        format!("{said:#}")
+    };
+    if as_written(&before.text) == as_written(&file) {
+        match args.location.json {
+            true => writeln!(out, "{}", as_json(before.updates))?,
+            false => writeln!(out, "{name}: this file is in force already")?,
+        }
         return Ok(());
     }
     let update = PolicyUpdate {
@@ -51,11 +58,8 @@ pub(super) async fn run(args: &NameArgs, out: &mut (impl Write + Send)) -> Resul
             "another command changed `{name}` at the same time; nothing was set"
         ))
     })?;
-    let (was, is) = (short_policy(&before.text), short_policy(&file));
     if args.location.json {
-        let said =
-            json!({ "name": name, "before": was, "in_force": is, "version": updated.updates });
-        writeln!(out, "{said:#}")?;
+        writeln!(out, "{}", as_json(updated.updates))?;
         return Ok(());
     }
     write_change(name, [&was, &is], &updated, out)?;
