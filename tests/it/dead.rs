@@ -6,7 +6,7 @@ mod refused;
 mod replayed;
 mod seen;
 
-use std::process::Command;
+use std::process::{Command, Output};
 
 use lapin::BasicProperties;
 use lapin::types::{AMQPValue, FieldTable};
@@ -30,7 +30,10 @@ struct Said {
 impl Said {
     /// Runs a command to its end.
     fn by(command: &mut Command) -> Self {
-        let output = command.output().unwrap();
+        Self::of(command.output().unwrap())
+    }
+
+    fn of(output: Output) -> Self {
         let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
         Self {
             code: output.status.code().unwrap(),

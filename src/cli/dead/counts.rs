@@ -145,7 +145,8 @@ pub(super) struct DropCounts {
     pub(super) meant: u64,
     pub(super) dropped: u64,
     pub(super) unasked: UndecidedLetters,
-    pub(super) after: u32,
+    /// `None`: it failed on the way.
+    pub(super) after: Option<u32>,
 }
 
 impl LetterCounts for DropCounts {
@@ -158,7 +159,10 @@ impl LetterCounts for DropCounts {
             (meant, dropped) => writeln!(out, "  {dropped} of {meant} dropped")?,
         }
         self.unasked.write(out)?;
-        writeln!(out, "  {} after", letters(self.after.into()))
+        match self.after {
+            Some(after) => writeln!(out, "  {} after", letters(after.into())),
+            None => Ok(()),
+        }
     }
 }
 

@@ -164,7 +164,7 @@ impl Pass<'_> {
         let count = batch.len() as u64;
         letters.discard(batch).await?;
         counts.dropped += count;
-        counts.after = letters.close().await?;
+        counts.after = Some(letters.close().await?);
         Ok(latest)
     }
 }

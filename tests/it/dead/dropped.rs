@@ -5,12 +5,17 @@ use std::process::{Command, Stdio};
 
 use lapin::BasicProperties;
 use lapin::types::{AMQPValue, FieldTable};
+use sluiced_amqp::rabbit::letters::BATCH;
 use sluiced_ports::clock::Clock;
 use sluiced_ports::message::header;
 
-use super::{at, buried, dead_at, holds};
-use crate::support::daemon::program;
+use super::{Said, at, buried, dead, dead_at, holds};
+use crate::support::daemon::{Config, LONG, Route, file, program};
 use crate::support::messages::{body, number};
+use crate::support::process::Leash;
+use crate::support::proxy::{Mode, Proxy};
+use crate::support::rabbit::Rabbit;
+use crate::support::wait::eventually_async;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn only_what_is_meant_is_dropped_and_only_with_a_yes() {
@@ -95,4 +100,76 @@ async fn letters_that_came_while_the_operator_was_asked_are_not_dropped() {
     let left = broker.drain(&dead).await;
     let left: Vec<u64> = left.iter().map(|(body, _)| number(body)).collect();
     assert_eq!(left, [41, 42, 43, 44, 45]);
+}
+
+/// The connection is lost in the middle: the operator must know how many letters are gone for good.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_drop_that_fails_on_the_way_says_how_many_letters_are_gone() {
+    const COUNT: u32 = 4_000;
+    // More than the letters that are fetched and not dropped yet.
+    const SOME: u32 = 500;
+    let name = "dead-lost";
+    let broker = buried(name, "quorum", COUNT.into()).await;
+    let dead = format!("{name}.dead");
+    let network = Proxy::to(Rabbit::shared().port()).await;
+    network.set(Mode::Throttle(100_000));
+    let mut command = program(&["dead", "drop", "--yes", "--rabbitmq", &network.amqp()]);
+    command
+        .args(["--queue", &dead])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    let child = command.spawn().unwrap();
+    let leash = Leash::on(&child);
+    let ready = async || broker.counts(&dead).await.map(|(ready, _)| ready);
+    eventually_async(LONG, "some are dropped", || async {
+        ready().await.is_some_and(|ready| ready <= COUNT - SOME)
+    })
+    .await;
+    network.set(Mode::Refuse);
+    let said = Said::of(child.wait_with_output().unwrap());
+    drop(leash);
+    assert_eq!(said.code, 1, "{said:?}");
+    let dropped = said.out.lines().find_map(|line| {
+        let counts = line.trim().strip_suffix(" dropped")?;
+        let (gone, meant) = counts.split_once(" of ")?;
+        Some((gone.parse::<u32>().ok()?, meant.parse::<u32>().ok()?))
+    });
+    let (gone, meant) = dropped.unwrap_or_else(|| panic!("{said:?}"));
+    assert!(0 < gone && gone <= meant && meant < COUNT, "{said:?}");
+    assert!(!said.out.contains("after"), "{said:?}");
+    // Of the batch that was cut off it is not known.
+    eventually_async(LONG, "the rest is ready again", || async {
+        ready()
+            .await
+            .is_some_and(|ready| ready.abs_diff(COUNT - gone) <= BATCH as u32)
+    })
+    .await;
+}
+
+/// A queue that is read gives letters back, and a quorum queue counts that.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn once_the_limit_is_reached_no_further_queue_is_read() {
+    let names = ["dead-first", "dead-second"];
+    let broker = buried(names[0], "quorum", 5).await;
+    buried(names[1], "quorum", 5).await;
+    let downstream = ([127, 0, 0, 1], 1).into();
+    let routes = names.map(|name| Route::new(name, downstream)).to_vec();
+    let dir = tempfile::tempdir().unwrap();
+    let text = Config::shared("dead-limited", "100/1s", routes).text();
+    let config = file(dir.path(), "sluiced.toml", &text)
+        .display()
+        .to_string();
+    let said = dead("drop --yes --limit 5 --config", &[&config]).good();
+    assert_eq!(
+        said,
+        "dead-first.dead: 5 letters before\n  5 dropped\n  0 letters after\n"
+    );
+    holds(&broker, "dead-first.dead", 0).await;
+    let left = broker.drain("dead-second.dead").await;
+    assert_eq!(left.len(), 5);
+    for (_, properties) in left {
+        let headers = properties.headers().clone().unwrap_or_default();
+        let is_returned = headers.inner().contains_key("x-delivery-count");
+        assert!(!is_returned, "it was read: {headers:?}");
+    }
 }
