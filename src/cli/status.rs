@@ -99,7 +99,10 @@ impl ReplicaArgs {
     async fn reported(&self) -> Option<AskedReplica> {
         let limits = LimitsLocation::of(self.config.clone()).open().await.ok()?;
         for replica in limits.replicas().await.ok()? {
-            let asked = AskedReplica::at(&replica.admin);
+            let Some(address) = &replica.admin else {
+                continue;
+            };
+            let asked = AskedReplica::at(address);
             let fleet = asked.fleet().await;
             // An address of loopback may be that of another machine.
             if fleet.is_ok_and(|fleet| fleet.replica == replica.name) {

@@ -144,7 +144,7 @@ impl TerminalPage {
         names.dedup();
         for name in names {
             let route = fleet.route(name);
-            let tap = match (route.open, route.standby_for.is_empty()) {
+            let tap = match (route.open, route.standby_for.is_none()) {
                 _ if route.probing_reason().is_some() => "probes",
                 (true, true) => "open",
                 (true, false) => "standby",
@@ -297,30 +297,29 @@ fn of_day<'a>(at: &'a str, now: &str) -> &'a str {
 /// Why a route sends little or nothing, or may not keep its limits.
 fn reasons(route: &RouteState) -> Vec<(&'static str, String)> {
     let mut why = Vec::new();
-    if !route.stalled.is_empty() {
-        why.push((RED, format!("stalled: {}", route.stalled)));
+    if let Some(stalled) = &route.stalled {
+        why.push((RED, format!("stalled: {stalled}")));
     }
-    if !route.dying.is_empty() {
-        why.push((RED, format!("sets messages aside: {}", route.dying)));
+    if let Some(dying) = &route.dying {
+        why.push((RED, format!("sets messages aside: {dying}")));
     }
     if let Some(probing) = route.probing_reason() {
         why.push((YELLOW, probing));
     } else if !route.open {
-        why.push((YELLOW, format!("closed: {}", route.why)));
+        let reason = route.why.as_ref().map(|why| format!(": {why}"));
+        why.push((YELLOW, format!("closed{}", reason.unwrap_or_default())));
     }
-    if route.moving && route.open && !route.why.is_empty() {
-        why.push((YELLOW, format!("{MOVING}: {}", route.why)));
-    } else if route.moving {
-        why.push((YELLOW, MOVING.to_owned()));
+    if route.moving {
+        let said = match route.why.as_ref().filter(|_| route.open) {
+            Some(reason) => format!("{MOVING}: {reason}"),
+            None => MOVING.to_owned(),
+        };
+        why.push((YELLOW, said));
     }
-    why.extend(
-        route
-            .delay_warning()
-            .map(|late| match route.taken.as_str() {
-                "" => (YELLOW, late),
-                taken => (YELLOW, format!("{late}; {taken}")),
-            }),
-    );
+    why.extend(route.delay_warning().map(|late| match &route.taken {
+        None => (YELLOW, late),
+        Some(taken) => (YELLOW, format!("{late}; {taken}")),
+    }));
     why.extend(route.headroom_warning().map(|thin| (YELLOW, thin)));
     why.extend(route.loss_warning().map(|lost| (RED, lost)));
     why

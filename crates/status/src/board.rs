@@ -98,7 +98,7 @@ impl Board {
         let metrics = self.inner.metrics.read();
         let admin = self.inner.admin.get();
         Replica {
-            admin: admin.map(SocketAddr::to_string).unwrap_or_default(),
+            admin: admin.map(SocketAddr::to_string),
             ..lock(&self.inner.sampler).take(&metrics, &self.inner.health, unix_time())
         }
     }

@@ -30,17 +30,14 @@ impl Fleet {
         });
         for (waits, name, route) in each {
             let main = routes.get(name).and_then(|own| own.standby_for.as_ref());
-            route.standby_for = main.cloned().unwrap_or_default();
-            if route.open && (!route.moving || route.away) || !route.why.is_empty() {
+            route.standby_for = main.cloned();
+            if route.open && (!route.moving || route.away) || route.why.is_some() {
                 continue;
             }
             let own = routes.get(name).map_or(&[][..], |own| &own.limits);
             let shut = limits.iter().find_map(|limit| shut_by(limit, own));
             let reason = shut.or_else(|| waited_for(waits, name, own));
-            route.why = reason.unwrap_or_else(|| match route.open {
-                true => String::new(),
-                false => NO_TURN.to_owned(),
-            });
+            route.why = reason.or_else(|| (!route.open).then(|| NO_TURN.to_owned()));
         }
     }
 
@@ -79,9 +76,7 @@ impl Fleet {
             })
             .collect();
         for (name, route) in self.replicas.iter_mut().flat_map(|r| &mut r.routes) {
-            if let Some(said) = taken.get(name) {
-                route.taken.clone_from(said);
-            }
+            route.taken = taken.get(name).cloned();
         }
     }
 }

@@ -137,7 +137,7 @@ impl Fleet {
             sum.add_replica(route);
         }
         if sum.open && !sum.moving {
-            sum.why.clear();
+            sum.why = None;
         }
         sum
     }
@@ -157,7 +157,7 @@ impl RouteState {
             (&mut self.taken, &route.taken),
             (&mut self.standby_for, &route.standby_for),
         ] {
-            if text.is_empty() {
+            if text.is_none() {
                 text.clone_from(of_replica);
             }
         }

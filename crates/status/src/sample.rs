@@ -206,10 +206,10 @@ impl ReportedQuota {
 /// Completes why routes stand still, or nearly, even with an open tap.
 fn say_what_is_missing(replica: &mut Replica) {
     for part in &replica.missing {
-        let mut said = |kind: &str, of: fn(&mut RouteState) -> &mut String| {
+        let mut said = |kind: &str, of: fn(&mut RouteState) -> &mut Option<String>| {
             let route = part.name.strip_prefix(kind);
             if let Some(route) = route.and_then(|name| replica.routes.get_mut(name)) {
-                of(route).clone_from(&part.reason);
+                *of(route) = Some(part.reason.clone());
             }
         };
         said(PROGRESS, |route| &mut route.stalled);
@@ -253,21 +253,19 @@ struct Reasons {
 }
 
 impl Reasons {
-    /// The first reason that applies, in the order in which an operator would look. Empty: it is because
+    /// The first reason that applies, in the order in which an operator would look. `None`: it is because
     /// of the limits or a pause.
-    fn why(&self, missing: Option<&Missing>, route: &str, away: bool) -> String {
+    fn why(&self, missing: Option<&Missing>, route: &str, away: bool) -> Option<String> {
         if let Some(Missing { name, reason, .. }) = missing {
             // The route is named beside it.
             let own = name
                 .strip_suffix(route)
                 .and_then(|part| part.strip_suffix(" of route "));
-            format!("{}: {reason}", own.unwrap_or(name))
+            Some(format!("{}: {reason}", own.unwrap_or(name)))
         } else if away {
-            PROBES_ONLY.to_owned()
-        } else if self.hours && !self.paused {
-            CLOSED_HOURS.to_owned()
+            Some(PROBES_ONLY.to_owned())
         } else {
-            String::new()
+            (self.hours && !self.paused).then(|| CLOSED_HOURS.to_owned())
         }
     }
 }

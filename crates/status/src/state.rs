@@ -27,8 +27,8 @@ pub const MOVING: &str = "its messages move to another route of its queue";
 pub struct Replica {
     /// Of the configuration, else host and process.
     pub name: String,
-    /// Where it listens for `/metrics`, `/` and the probes; empty: nowhere.
-    pub admin: String,
+    /// Where it listens for `/metrics`, `/` and the probes; `None`: nowhere.
+    pub admin: Option<String>,
     pub version: String,
     /// How long it has run, in seconds.
     pub seconds: u64,
@@ -72,17 +72,17 @@ pub struct LimitWait {
 #[serde(default)]
 pub struct RouteState {
     pub open: bool,
-    /// Why its tap is closed, or why its messages move although it is open; empty: neither, or it is not known.
-    pub why: String,
+    /// Why its tap is closed, or why its messages move although it is open; `None`: neither, or it is not known.
+    pub why: Option<String>,
     /// Calls failed or were rejected in a row: only single probes are sent, even while the tap is open.
     pub away: bool,
-    /// The answer to the last of them; empty: there was none, or this replica made none of these calls.
-    pub away_why: String,
-    /// Why it sets messages aside that cannot be decoded or counted: those before died in a row; empty: it sets none
+    /// The answer to the last of them; `None`: there was none, or this replica made none of these calls.
+    pub away_why: Option<String>,
+    /// Why it sets messages aside that cannot be decoded or counted: those before died in a row; `None`: it sets none
     /// aside.
-    pub dying: String,
-    /// Why it makes no call although its messages could go; empty: it does, or has a reason not to.
-    pub stalled: String,
+    pub dying: Option<String>,
+    /// Why it makes no call although its messages could go; `None`: it does, or has a reason not to.
+    pub stalled: Option<String>,
     /// By how much the way to the downstream varies, and how much the limits allow for that, in seconds.
     pub way_spread: f64,
     pub way_kept: f64,
@@ -93,7 +93,7 @@ pub struct RouteState {
     pub delay: Option<f64>,
     /// If its oldest message waits for too long: which route makes most of the calls of a limit that it
     /// shares.
-    pub taken: String,
+    pub taken: Option<String>,
     pub held: u64,
     pub in_flight: u64,
     pub ready: u64,
@@ -114,8 +114,8 @@ pub struct RouteState {
     pub vanished: BTreeMap<String, u64>,
     /// Messages done without a call since the replica was started, because one of their key was accepted before.
     pub repeats: u64,
-    /// The main route of a standby; empty: it is none.
-    pub standby_for: String,
+    /// The main route of a standby; `None`: it is none.
+    pub standby_for: Option<String>,
     /// The route's messages move to another route of its queue, because it cannot send them.
     pub moving: bool,
 }
@@ -174,8 +174,8 @@ impl Replica {
                 moving: route.moving,
                 dying: route.dying.clone(),
                 vanished: route.vanished.clone(),
-                // It says for how long.
-                stalled: String::from(if route.stalled.is_empty() { "" } else { "yes" }),
+                // Its text says for how long.
+                stalled: route.stalled.as_ref().map(|_| String::new()),
                 ..RouteState::default()
             };
         }
@@ -239,17 +239,17 @@ impl RouteState {
     /// that failed. Its tap opens for each probe.
     #[must_use]
     pub fn probing_reason(&self) -> Option<String> {
-        let probes = self.away && (self.open || self.why == PROBES_ONLY);
-        probes.then(|| match self.away_why.as_str() {
-            "" => PROBES_ONLY.to_owned(),
-            why => format!("{PROBES_ONLY}: {why}"),
+        let probes = self.away && (self.open || self.why.as_deref() == Some(PROBES_ONLY));
+        probes.then(|| match &self.away_why {
+            None => PROBES_ONLY.to_owned(),
+            Some(why) => format!("{PROBES_ONLY}: {why}"),
         })
     }
 
     /// Whether its messages wait for slots of its limits, and not for an operator, a downstream or its hours.
     pub(super) fn waits_for_the_rate(&self) -> bool {
-        let is_shut = !self.why.is_empty() && self.why != NO_TURN;
-        !is_shut && !self.away && !self.moving && self.dying.is_empty() && self.stalled.is_empty()
+        let is_shut = self.why.as_ref().is_some_and(|why| why != NO_TURN);
+        !is_shut && !self.away && !self.moving && self.dying.is_none() && self.stalled.is_none()
     }
 
     /// How many messages at the broker could be sent.

@@ -63,6 +63,7 @@ impl Ahead {
             why,
             away_why,
             dying,
+            stalled,
             ..
         } = &self.route;
         if self.replicas == 0 {
@@ -73,28 +74,25 @@ impl Ahead {
             return Some(how.to_owned());
         }
         if self.route.away {
-            let last = if away_why.is_empty() {
-                String::new()
-            } else {
-                format!(" ({away_why})")
-            };
+            let answer = away_why.as_ref().map(|why| format!(" ({why})"));
+            let last = answer.unwrap_or_default();
             return Some(format!(
                 "once the downstream takes messages again: {PROBES_ONLY}{last}"
             ));
         }
-        if !dying.is_empty() {
+        if let Some(dying) = dying {
             return Some(format!(
                 "at once if it can be sent; the route sets messages aside: {dying}"
             ));
         }
-        if !self.route.stalled.is_empty() {
-            return Some(format!(
-                "once the route goes on: it is stalled, {}",
-                self.route.stalled
-            ));
+        if let Some(stalled) = stalled {
+            return Some(format!("once the route goes on: it is stalled, {stalled}"));
         }
-        let closed = !open && !why.is_empty() && why != sluiced_status::CLOSED_HOURS;
-        closed.then(|| format!("once the route is open again: it is closed, {why}"))
+        let closed = why.as_ref().filter(|_| !open);
+        let unsaid = closed.filter(|why| *why != sluiced_status::CLOSED_HOURS)?;
+        Some(format!(
+            "once the route is open again: it is closed, {unsaid}"
+        ))
     }
 
     /// Until those before it are gone. `None`: there are some, and without a paced limit it is unknown how
@@ -228,10 +226,9 @@ mod tests {
             ahead.stands.unwrap_or_default()
         };
         let closed = |why: &str| {
-            let why = why.to_owned();
             replica(RouteState {
                 open: false,
-                why,
+                why: (!why.is_empty()).then(|| why.to_owned()),
                 ..route()
             })
         };
@@ -244,13 +241,13 @@ mod tests {
         assert_eq!(stands(vec![replica(route())]), "");
         let away = replica(RouteState {
             away: true,
-            away_why: "503 Service Unavailable".to_owned(),
+            away_why: Some("503 Service Unavailable".to_owned()),
             ..route()
         });
         let said = stands(vec![replica(route()), away]);
         assert!(said.ends_with("probes are sent (503 Service Unavailable)"));
         let dying = replica(RouteState {
-            dying: "50 messages died in a row, invalid".to_owned(),
+            dying: Some("50 messages died in a row, invalid".to_owned()),
             ..route()
         });
         let said = stands(vec![replica(route()), dying]);

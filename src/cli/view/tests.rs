@@ -20,9 +20,9 @@ fn fleet() -> Fleet {
     bars.extend([200.0, 400.0, 400.0, 400.0, 4.0]);
     let route = RouteState {
         open: false,
-        why: "the downstream is away".to_owned(),
+        why: Some("the downstream is away".to_owned()),
         dead: 3,
-        stalled: "no call for 6 s".to_owned(),
+        stalled: Some("no call for 6 s".to_owned()),
         ready: 12_000,
         way_spread: 0.012,
         way_kept: 0.001_25,
@@ -31,7 +31,9 @@ fn fleet() -> Fleet {
         oldest: 95.0,
         max_delay: 30.0,
         results: BTreeMap::from([("confirmed".to_owned(), 40), ("unroutable".to_owned(), 2)]),
-        taken: "of the routes that share limit account, bulk makes 95 % of the calls".to_owned(),
+        taken: Some(
+            "of the routes that share limit account, bulk makes 95 % of the calls".to_owned(),
+        ),
         ..RouteState::default()
     };
     let curve = Curve {
@@ -42,9 +44,9 @@ fn fleet() -> Fleet {
         open: true,
         repeats: 7,
         vanished: BTreeMap::from([("waiting".to_owned(), 16)]),
-        dying: "50 messages died in a row, invalid: no field `to`".to_owned(),
+        dying: Some("50 messages died in a row, invalid: no field `to`".to_owned()),
         away: true,
-        away_why: "503 Service Unavailable".to_owned(),
+        away_why: Some("503 Service Unavailable".to_owned()),
         ..RouteState::default()
     };
     let replica = Replica {

@@ -237,6 +237,41 @@ async fn without_the_store_a_replica_tells_of_itself() {
         .await;
 }
 
+/// A pause of one limit must not be hidden because another one cannot be read.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_limit_whose_state_cannot_be_read_hides_no_other() {
+    const QUEUE: &str = "status-unreadable";
+    let redis = RedisServer::start();
+    let route = Route {
+        limits: vec!["provider", "recipient"],
+        ..Route::new(QUEUE, "127.0.0.1:1".parse().unwrap())
+    };
+    let config = Config {
+        redis: Some(redis.url()),
+        tables: "[limits.recipient]\nkind = \"fixed_window\"\nrate = \"5/1d\"\nkey = \"{{ body.to }}\"\n".to_owned(),
+        ..Config::shared(QUEUE, "100/1s", vec![route])
+    };
+    let broker = Broker::connect(&Rabbit::shared().url()).await;
+    broker.declare(QUEUE, "quorum").await;
+    let mut daemon = Daemon::start(&config);
+    until(&mut daemon, "both limits are shown", |fleet| {
+        fleet.limits.len() == 2
+    })
+    .await;
+    let policy = format!("{}:{{limits}}:recipient:policy", config.prefix);
+    let overwrite = redis::cmd("SET").arg(&policy).arg("no hash").clone();
+    let done: String = redis.ask(&overwrite).unwrap();
+    assert_eq!(done, "OK");
+    until(&mut daemon, "the other one is shown still", |fleet| {
+        let names: Vec<_> = fleet.limits.iter().map(|limit| &limit["name"]).collect();
+        fleet.complete && names == ["provider"]
+    })
+    .await;
+    daemon
+        .stop(&[DECLARED, &["no connection to the downstream"]].concat())
+        .await;
+}
+
 #[test]
 fn what_cannot_be_asked_is_said() {
     let (code, _, err) = command(&["status", "--url", "http://127.0.0.1:1"]);

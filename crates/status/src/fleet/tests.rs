@@ -98,9 +98,9 @@ fn what_takes_the_rate_is_named_where_messages_wait_for_too_long() {
     let routes = limits.map(|(route, limits)| facts(route, "", limits));
     fleet.say_what_takes(&routes.into());
     let said = "of the routes that share limit account, bulk makes 95 % of the calls";
-    assert_eq!(fleet.route("password").taken, said);
-    assert_eq!(fleet.route("bulk").taken, "", "it is not late");
-    assert_eq!(fleet.route("mail").taken, "", "it shares nothing");
+    assert_eq!(fleet.route("password").taken.as_deref(), Some(said));
+    assert_eq!(fleet.route("bulk").taken, None, "it is not late");
+    assert_eq!(fleet.route("mail").taken, None, "it shares nothing");
 }
 
 #[test]
@@ -114,7 +114,7 @@ fn what_takes_the_rate_is_not_named_where_messages_wait_for_something_else() {
     };
     let closed = |why: &str| RouteState {
         open: false,
-        why: why.to_owned(),
+        why: Some(why.to_owned()),
         ..late.clone()
     };
     let away = RouteState {
@@ -143,7 +143,7 @@ fn what_takes_the_rate_is_not_named_where_messages_wait_for_something_else() {
     };
     let facts = names.map(|name| facts(name, "", vec!["account"]));
     fleet.say_what_takes(&facts.into());
-    let named = names.map(|name| !fleet.route(name).taken.is_empty());
+    let named = names.map(|name| fleet.route(name).taken.is_some());
     assert_eq!(named, [true, true, false, false, false, false]);
 }
 
@@ -225,7 +225,7 @@ fn a_limit_that_blocks_is_why_its_route_stands_still_with_the_time_that_is_left(
         fleet.replicas[0].routes = BTreeMap::from([("sms".to_owned(), RouteState::default())]);
         fleet.say_why(&routes);
         let said = format!("its limit repeats is {state} for another 28s");
-        assert_eq!(fleet.route("sms").why, said);
+        assert_eq!(fleet.route("sms").why.as_deref(), Some(&*said));
     }
 }
 
@@ -282,9 +282,9 @@ fn a_change_that_all_replicas_saw_stands_once() {
 
 #[test]
 fn a_route_is_open_if_one_replica_consumes_it() {
-    let route = |open, why: &str, held| RouteState {
+    let route = |open, why: Option<&str>, held| RouteState {
         open,
-        why: why.to_owned(),
+        why: why.map(str::to_owned),
         held,
         ready: 40,
         ..RouteState::default()
@@ -294,34 +294,37 @@ fn a_route_is_open_if_one_replica_consumes_it() {
         ..Replica::default()
     };
     let mut fleet = Fleet {
-        replicas: vec![of(route(false, "closed hours", 1)), of(route(false, "", 2))],
+        replicas: vec![
+            of(route(false, Some("closed hours"), 1)),
+            of(route(false, None, 2)),
+        ],
         ..Fleet::default()
     };
     let sum = fleet.route("sms");
     assert_eq!(
-        (sum.open, &*sum.why, sum.held, sum.ready),
-        (false, "closed hours", 3, 40)
+        (sum.open, sum.why.as_deref(), sum.held, sum.ready),
+        (false, Some("closed hours"), 3, 40)
     );
-    fleet.replicas.push(of(route(true, "", 0)));
-    assert_eq!(fleet.route("sms").why, "");
+    fleet.replicas.push(of(route(true, None, 0)));
+    assert_eq!(fleet.route("sms").why, None);
 }
 
 #[test]
 fn a_route_waits_for_its_own_limits_only() {
-    let route = |open, why: &str| RouteState {
+    let route = |open, why: Option<&str>| RouteState {
         open,
-        why: why.to_owned(),
+        why: why.map(str::to_owned),
         ..RouteState::default()
     };
     let moving = RouteState {
         moving: true,
-        ..route(true, "")
+        ..route(true, None)
     };
     let routes = [
-        ("sms", route(false, "")),
-        ("mail", route(false, "")),
-        ("night", route(false, "closed hours")),
-        ("free", route(true, "")),
+        ("sms", route(false, None)),
+        ("mail", route(false, None)),
+        ("night", route(false, Some("closed hours"))),
+        ("free", route(true, None)),
         ("moving", moving),
     ];
     let replica = Replica {
@@ -346,9 +349,9 @@ fn a_route_waits_for_its_own_limits_only() {
     let routes = limits.map(|(route, limits)| facts(route, "", limits));
     fleet.say_why(&routes.into());
     let why = |name| fleet.route(name).why;
-    assert_eq!(why("sms"), "its limit sender is paused");
-    assert_eq!(why("mail"), NO_TURN);
-    assert_eq!(why("night"), "closed hours");
-    assert_eq!(why("free"), "");
-    assert_eq!(why("moving"), "its limit sender is paused");
+    assert_eq!(why("sms").as_deref(), Some("its limit sender is paused"));
+    assert_eq!(why("mail").as_deref(), Some(NO_TURN));
+    assert_eq!(why("night").as_deref(), Some("closed hours"));
+    assert_eq!(why("free"), None);
+    assert_eq!(why("moving").as_deref(), Some("its limit sender is paused"));
 }

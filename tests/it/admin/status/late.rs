@@ -41,7 +41,7 @@ async fn a_route_whose_messages_wait_for_too_long_is_shown_with_what_takes_its_r
     let said = "of the routes that share limit provider, status-bulk makes 100 % of the calls";
     // A first call of the other route may leave before the messages of this one have come.
     let seen = until(&mut daemon, "what takes the rate", |fleet| {
-        fleet.route(late).taken == said && fleet.route(bulk).delay.is_some()
+        fleet.route(late).taken.as_deref() == Some(said) && fleet.route(bulk).delay.is_some()
     })
     .await;
     assert!(seen.gone.contains_key(bulk), "{:?}", seen.gone);

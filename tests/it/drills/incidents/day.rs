@@ -237,7 +237,10 @@ impl Day {
             eventually(LONG, "nothing is named", quiet).await;
         }
         self.status("all is well", |fleet| {
-            let idle = |why: &str| why.is_empty() || why.starts_with("its limits let nothing");
+            let idle = |why: &Option<String>| {
+                why.as_ref()
+                    .is_none_or(|why| why.starts_with("its limits let nothing"))
+            };
             fleet.reporting_replicas().count() == 3
                 && fleet
                     .reporting_replicas()
@@ -246,7 +249,7 @@ impl Day {
                 && ROUTES.iter().all(|name| {
                     let route = fleet.route(name);
                     let whys = [&route.away_why, &route.dying, &route.stalled];
-                    !route.away && idle(&route.why) && whys.iter().all(|why| why.is_empty())
+                    !route.away && idle(&route.why) && whys.iter().all(|why| why.is_none())
                 })
         })
         .await;

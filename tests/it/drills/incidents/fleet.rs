@@ -51,7 +51,8 @@ pub(super) async fn an_operator_pauses(day: &mut Day) {
         };
         day.says(&[0, 1, 2], "the pause is named", paused).await;
         day.status("the route waits for it", |fleet| {
-            fleet.route("marketing").why.contains("paused")
+            let why = fleet.route("marketing").why;
+            why.is_some_and(|why| why.contains("paused"))
                 && fleet
                     .events()
                     .iter()

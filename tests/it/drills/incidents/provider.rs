@@ -88,7 +88,7 @@ pub(super) async fn the_provider_is_away(day: &mut Day) {
     let says = |word: &'static str| {
         move |fleet: &Fleet| {
             let route = fleet.route("marketing");
-            route.away && route.away_why.contains(word)
+            route.away && route.away_why.is_some_and(|why| why.contains(word))
         }
     };
     day.status("the reason", says("refused")).await;
@@ -139,7 +139,7 @@ pub(super) async fn the_account_is_frozen(day: &mut Day) {
     day.says(&[0, 1, 2], "the freeze is named", frozen).await;
     day.status("passwords wait for it", |fleet| {
         let why = fleet.route("passwords").why;
-        why.starts_with("its limit account is frozen for another ")
+        why.is_some_and(|why| why.starts_with("its limit account is frozen for another "))
     })
     .await;
     day.provider().unscript();
