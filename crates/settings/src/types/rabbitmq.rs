@@ -30,8 +30,8 @@ table! {
         cert_file: Option<PathBuf> = TEXT, Optional "/etc/sluiced/client.pem";
         /// The key of cert_file (PEM).
         key_file: Option<PathBuf> = TEXT, Optional "credential:rabbitmq-key";
-        /// How often each side sends a heartbeat, in whole seconds; a dead connection is noticed after twice this
-        /// time.
+        /// How often each side sends a heartbeat, in whole seconds; a dead connection is noticed after two to three
+        /// times this.
         heartbeat: Length = Within(Duration::from_secs(1)..=Duration::from_secs(3600)), Default "10s";
         /// How long one attempt to connect may take.
         connect_timeout: Length = SPAN, Default "10s";
