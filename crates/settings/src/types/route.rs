@@ -75,7 +75,7 @@ table! {
         /// it makes no time zone is not sent: on_invalid decides.
         timezone: Option<ZoneText> = ZONE_OF, Optional "Asia/Shanghai";
         /// true: a message that moves to a wait queue or to the dead letters carries the state of its limit in the
-        /// headers x-sluiced-denied-by (its name), -limit, -remaining, -retry-after and -reset-after (microseconds):
+        /// headers x-sluiced-denied-by (name), -limit, -remaining (units), -retry-after, -reset-after (microseconds):
         /// what GitHub calls X-RateLimit-Limit, X-RateLimit-Remaining, Retry-After and X-RateLimit-Reset.
         denied_headers: bool = Flag, Default false;
         /// How many messages one replica holds; with fair_by, half as many again from each of the eight queues of
