@@ -8,7 +8,7 @@ use super::counts::{DropCounts, QueueResults};
 use super::letter::{Decision, Filter, FilterArgs};
 use super::{Console, DeadQueues, LettersLocation, Refusal, letters};
 use crate::cli::exit::agrees;
-use sluiced_amqp::rabbit::letters::{BATCH, Letter, Letters};
+use sluiced_amqp::rabbit::letters::Letters;
 use sluiced_core::time::StoreTime;
 use sluiced_ports::clock::Clock;
 use sluiced_ports::message::{HeaderValue, Message, header};
@@ -129,7 +129,6 @@ impl Pass<'_> {
     async fn over(&self, mut letters: Letters, counts: &mut DropCounts) -> Result<i64, Refusal> {
         let mut latest = i64::MIN;
         counts.before = letters.total();
-        let mut batch: Vec<Letter> = Vec::new();
         // A count reads all of them: letters that were fetched and not read would return behind the others, and
         // the second pass would drop others than these.
         while !self.drops || counts.meant < self.limit {
@@ -151,19 +150,12 @@ impl Pass<'_> {
                 }
             };
             if is_dropped {
-                batch.push(letter);
+                letters.discard(letter).await?;
+                counts.dropped += 1;
             } else {
                 letters.leave(letter).await?;
             }
-            if batch.len() >= BATCH {
-                let count = batch.len() as u64;
-                letters.discard(std::mem::take(&mut batch)).await?;
-                counts.dropped += count;
-            }
         }
-        let count = batch.len() as u64;
-        letters.discard(batch).await?;
-        counts.dropped += count;
         counts.after = Some(letters.close().await?);
         Ok(latest)
     }

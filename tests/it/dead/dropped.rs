@@ -5,7 +5,6 @@ use std::process::{Command, Stdio};
 
 use lapin::BasicProperties;
 use lapin::types::{AMQPValue, FieldTable};
-use sluiced_amqp::rabbit::letters::BATCH;
 use sluiced_ports::clock::Clock;
 use sluiced_ports::message::header;
 
@@ -108,6 +107,8 @@ async fn a_drop_that_fails_on_the_way_says_how_many_letters_are_gone() {
     const COUNT: u32 = 4_000;
     // More than the letters that are fetched and not dropped yet.
     const SOME: u32 = 500;
+    // Of so many acknowledgements it is not known whether they arrived.
+    const UNDER_WAY: u32 = 16;
     let name = "dead-lost";
     let broker = buried(name, "quorum", COUNT.into()).await;
     let dead = format!("{name}.dead");
@@ -131,17 +132,16 @@ async fn a_drop_that_fails_on_the_way_says_how_many_letters_are_gone() {
     assert_eq!(said.code, 1, "{said:?}");
     let dropped = said.out.lines().find_map(|line| {
         let counts = line.trim().strip_suffix(" dropped")?;
-        let (gone, meant) = counts.split_once(" of ")?;
-        Some((gone.parse::<u32>().ok()?, meant.parse::<u32>().ok()?))
+        let gone = counts.split_once(" of ").map_or(counts, |(gone, _)| gone);
+        gone.parse::<u32>().ok()
     });
-    let (gone, meant) = dropped.unwrap_or_else(|| panic!("{said:?}"));
-    assert!(0 < gone && gone <= meant && meant < COUNT, "{said:?}");
+    let gone = dropped.unwrap_or_else(|| panic!("{said:?}"));
+    assert!(0 < gone && gone < COUNT, "{said:?}");
     assert!(!said.out.contains("after"), "{said:?}");
-    // Of the batch that was cut off it is not known.
     eventually_async(LONG, "the rest is ready again", || async {
         ready()
             .await
-            .is_some_and(|ready| ready.abs_diff(COUNT - gone) <= BATCH as u32)
+            .is_some_and(|ready| ready.abs_diff(COUNT - gone) <= UNDER_WAY)
     })
     .await;
 }
@@ -169,7 +169,9 @@ async fn once_the_limit_is_reached_no_further_queue_is_read() {
     assert_eq!(left.len(), 5);
     for (_, properties) in left {
         let headers = properties.headers().clone().unwrap_or_default();
-        let is_returned = headers.inner().contains_key("x-delivery-count");
-        assert!(!is_returned, "it was read: {headers:?}");
+        // It has a count of zero where the broker delivers for the first time.
+        let returns = headers.inner().get("x-delivery-count");
+        let never = matches!(returns, None | Some(AMQPValue::LongLongInt(0)));
+        assert!(never, "it was read: {headers:?}");
     }
 }

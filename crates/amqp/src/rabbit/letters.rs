@@ -297,15 +297,13 @@ impl Letters {
         Ok(())
     }
 
-    /// Removes letters for good.
+    /// Removes a letter for good.
     ///
     /// # Errors
-    /// When the broker is lost: it is not known then which of these are gone.
-    pub async fn discard(&mut self, letters: Vec<Letter>) -> Result<(), RabbitError> {
-        for letter in letters {
-            self.ack(letter.tag).await?;
-            self.gone += 1;
-        }
+    /// When the broker is lost: it is not known then whether this letter is gone, and a few of those before it.
+    pub async fn discard(&mut self, letter: Letter) -> Result<(), RabbitError> {
+        self.ack(letter.tag).await?;
+        self.gone += 1;
         Ok(())
     }
 
