@@ -93,12 +93,20 @@ pub(in crate::rabbit) enum Destination {
     Result(String),
 }
 
+/// What must exist before a publish.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Place {
+    /// This queue.
+    Queue(Target),
+    /// The exchange of all results.
+    Results,
+}
+
 impl Destination {
-    /// What must exist before the publish: a queue, or for all results their exchange.
-    fn place(&self) -> Option<Target> {
+    fn place(&self) -> Place {
         match self {
-            Self::Queue(target) => Some(*target),
-            Self::Result(_) => None,
+            Self::Queue(target) => Place::Queue(*target),
+            Self::Result(_) => Place::Results,
         }
     }
 }
@@ -162,8 +170,8 @@ struct Outbox {
     decided: mpsc::UnboundedSender<(u64, CopyOutcome)>,
     failing: Arc<Mutex<Option<Arc<str>>>>,
     open: Option<ConfirmChannel<Republish>>,
-    /// Queues that exist, as far as is known; `None`: the exchange of results.
-    declared: HashSet<Option<Target>>,
+    /// What exists, as far as is known.
+    declared: HashSet<Place>,
     ready: VecDeque<Republish>,
     /// Failed: ready again at `retry_at`.
     waiting: Vec<Republish>,
@@ -174,8 +182,8 @@ struct Outbox {
     failures: u32,
     /// Some are not confirmed, while others are.
     is_silent: bool,
-    /// For each place, because two of them may fail at a time; `None`: all of them.
-    logs: HashMap<Option<Option<Target>>, LogLimit>,
+    /// For each place, because two of them may fail at a time; `None`: for faults of all of them.
+    logs: HashMap<Option<Place>, LogLimit>,
 }
 
 impl Outbox {
@@ -226,11 +234,13 @@ impl Outbox {
                 return Ok(());
             }
             // The work queue exists: its messages are the ones that are copied.
-            if place != Some(Target::Work) && !self.declared.contains(&place) {
+            if place != Place::Queue(Target::Work) && !self.declared.contains(&place) {
                 let route = &self.publishing.queues.route;
                 let declared = match place {
-                    Some(target) => self.publishing.queues.make_sure(&open.live, target).await,
-                    None => open.live.find_exchange(route.exchange()).await,
+                    Place::Queue(target) => {
+                        self.publishing.queues.make_sure(&open.live, target).await
+                    }
+                    Place::Results => open.live.find_exchange(route.exchange()).await,
                 };
                 open.was_left_alone();
                 match declared {

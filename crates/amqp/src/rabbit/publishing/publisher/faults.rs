@@ -2,10 +2,9 @@
 
 use tokio::time::Instant;
 
-use super::{CopyOutcome, Destination, Outbox, Republish};
+use super::{CopyOutcome, Destination, Outbox, Place, Republish};
 use crate::rabbit::RabbitError;
 use crate::rabbit::confirms::ConfirmChannel;
-use crate::rabbit::topology::Target;
 use crate::{BACKOFF, LOG_EVERY};
 use sluiced_ports::lock;
 use sluiced_telemetry::{LogLimit, Suppressed};
@@ -91,7 +90,7 @@ impl Outbox {
     }
 
     /// A queue cannot be declared, or the exchange is missing: copies for it wait, the others go on.
-    pub(super) fn fail_all_for(&mut self, place: Option<Target>, error: &RabbitError) {
+    pub(super) fn fail_all_for(&mut self, place: Place, error: &RabbitError) {
         let ready = std::mem::take(&mut self.ready).into_iter();
         let (same, others): (Vec<_>, Vec<_>) = ready.partition(|copy| copy.to.place() == place);
         self.ready = others.into();
@@ -129,7 +128,7 @@ impl Outbox {
         *lock(&self.failing) = Some(error.to_string().into());
     }
 
-    pub(super) fn log_fault(&mut self, place: Option<Option<Target>>, error: &RabbitError) {
+    pub(super) fn log_fault(&mut self, place: Option<Place>, error: &RabbitError) {
         // A queue that was declared a moment ago may refuse once.
         if self.failures <= 1 && is_refusal(error) {
             return tracing::debug!(%error, "a copy is not confirmed, trying again");
