@@ -97,12 +97,16 @@ impl KeptVerdicts {
     pub(super) fn mark(&self, verdict: PublishingVerdict, now: Mono) -> Option<String> {
         let mut known = lock(&self.known);
         known.forget(now);
-        if known.marked.len() >= self.most.load(Ordering::Relaxed) {
-            return None;
-        }
-        let mark = Uuid::new_v4().to_string();
-        known.marked.insert(mark.clone(), (now, verdict));
-        Some(mark)
+        let has_room = known.marked.len() < self.most.load(Ordering::Relaxed);
+        has_room.then(|| known.mark(verdict, now))
+    }
+
+    /// Keeps a verdict under a new mark, however many are kept: its message must not be returned once more. Few
+    /// messages are returned so often while their marks are kept.
+    pub(super) fn mark_beyond(&self, verdict: PublishingVerdict, now: Mono) -> String {
+        let mut known = lock(&self.known);
+        known.forget(now);
+        known.mark(verdict, now)
     }
 
     /// Takes the verdict of a mark back.
@@ -178,6 +182,12 @@ impl VerdictMemory {
         let of = fingerprint(original);
         let entries = self.verdicts.entry(identity(original)).or_default();
         entries.push(KeptEntry { at, of, kept });
+    }
+
+    fn mark(&mut self, verdict: PublishingVerdict, at: Mono) -> String {
+        let mark = Uuid::new_v4().to_string();
+        self.marked.insert(mark.clone(), (at, verdict));
+        mark
     }
 
     /// Forgets the oldest beyond `most`: a message whose verdict is forgotten is called again.

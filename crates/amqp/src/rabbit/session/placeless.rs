@@ -10,11 +10,13 @@
 //! one gets it. After [`MOST`] rounds, about an hour, the replica that kept the verdict is taken for dead, and the
 //! message is called again. A publisher that writes a mark makes only its own message wait.
 //!
-//! If the wait queue does not take it either, the message goes back to its queue, and is known again by its content.
+//! If the wait queue does not take it either, the message goes back to its queue, and is known again by its content. A
+//! broker may count such returns and drop the message in the end: so after some of them a copy with a mark goes to the
+//! end of its queue instead.
 
 use std::sync::Arc;
 
-use super::verdicts::{CopyVerdict, PublishingVerdict};
+use super::verdicts::{CopyVerdict, PublishingVerdict, to_end_of_queue};
 use super::{Label, Session};
 use crate::rabbit::messages::convert::Original;
 use crate::rabbit::topology::Target;
@@ -84,21 +86,30 @@ impl Session {
             // Given back, the message would be called again. So it stays here.
             return self.publish(tag, original, verdict);
         }
+        if original.was_returned_too_often() {
+            // After a few more returns the broker would drop it.
+            let mark = self.context.kept.mark_beyond(verdict, now);
+            let copy = self.to_end_of_queue_with(mark);
+            return self.publish_copy(tag, original, copy);
+        }
         self.context.kept.keep_one(&original, verdict, now);
         self.give_back(tag, &original);
+    }
+
+    /// To the end of its queue, with the mark.
+    fn to_end_of_queue_with(&self, mark: String) -> CopyVerdict {
+        let mut copy = to_end_of_queue(&self.context.route.name);
+        copy.patch.extend(mark_headers(mark, 1));
+        copy
     }
 
     /// Into a wait queue, with the mark.
     fn aside(&self, mark: String, rounds: i64) -> CopyVerdict {
         let route = Arc::clone(&self.context.route.name);
-        let patch: HeaderPatch = vec![
-            (header::KEPT, HeaderValue::Text(mark)),
-            (header::KEPT_ROUNDS, HeaderValue::Int(rounds)),
-        ];
         CopyVerdict {
             target: Target::Wait(self.context.ladder.rung(ASIDE)),
             label: (route, "later"),
-            patch,
+            patch: mark_headers(mark, rounds),
         }
     }
 
@@ -114,4 +125,12 @@ impl Session {
             tracing::warn!(%route, "no queue took a result or a copy for a quarter of the ack timeout: its message waits in a wait queue, and is not called again{more}");
         }
     }
+}
+
+/// The headers of a mark.
+fn mark_headers(mark: String, rounds: i64) -> HeaderPatch {
+    vec![
+        (header::KEPT, HeaderValue::Text(mark)),
+        (header::KEPT_ROUNDS, HeaderValue::Int(rounds)),
+    ]
 }

@@ -128,6 +128,8 @@ fn so_many_marks_and_no_more() {
     let verdict = || PublishingVerdict::Copy(to_end_of_queue(&"sms".into()));
     let marks: Vec<_> = (0..5).map(|_| kept.mark(verdict(), at)).collect();
     assert_eq!(marks.iter().flatten().count(), 4);
+    let beyond = kept.mark_beyond(verdict(), at);
+    assert!(kept.take(&with_mark(&beyond), at).is_some());
     // What is kept by content does not push them out.
     let same = || (original(), verdict());
     kept.keep(std::iter::repeat_with(same).take(9), at);
