@@ -25,8 +25,16 @@ pub use tap::{Tap, TapDecision, TapRule, WhenDenied};
 
 /// The local clock may drift from the store's: a change of the hours is computed again after this.
 const REVIEW_AGAIN: Duration = Duration::from_secs(10);
-/// The end of a pause that has none.
-pub const NO_END: StoreTime = StoreTime::from_micros(u64::MAX);
+/// Whether an operator paused a route.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RoutePause {
+    /// The store has not said it yet: the gate is shut.
+    Unknown,
+    /// It is not paused.
+    None,
+    /// It is paused until then, on the store's clock.
+    Until(StoreTime),
+}
 
 /// What the end of a call means for the breaker of its route.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -67,8 +75,8 @@ pub struct Gate {
     stretch: Option<Stretch>,
     /// `None`: calls never stop because the downstream is away.
     breaker: Option<Breaker>,
-    /// Until when an operator paused it. May be over.
-    paused_until: Option<StoreTime>,
+    /// By an operator. May be over.
+    pause: RoutePause,
     /// Until when an operator paused its keyed limits.
     limits_paused_until: Option<Mono>,
     /// Until when a keyed limit that is for all messages is not asked.
@@ -104,7 +112,7 @@ impl Gate {
             hours,
             stretch: None,
             breaker: breaker.map(Breaker::new),
-            paused_until: None,
+            pause: RoutePause::None,
             limits_paused_until: None,
             spent_until: None,
             no_grants_until: None,
@@ -154,10 +162,9 @@ impl Gate {
         self.next_review = None;
     }
 
-    /// An operator paused the route until then, or ([`NO_END`]) it is not known whether one did; `None`: it is not
-    /// paused.
-    pub fn pause(&mut self, until: Option<StoreTime>) {
-        self.paused_until = until;
+    /// An operator paused the route, or ended a pause; or it is not known whether one did.
+    pub fn pause(&mut self, pause: RoutePause) {
+        self.pause = pause;
         self.next_review = None;
     }
 
@@ -300,9 +307,11 @@ impl Gate {
         now: Mono,
     ) -> Changes {
         let by_own_clock = |at: StoreTime| store_now.map(|store_now| now + at.since(store_now));
-        let paused = self
-            .paused_until
-            .map(|until| by_own_clock(until).unwrap_or(Mono::NEVER));
+        let paused = match self.pause {
+            RoutePause::None => None,
+            RoutePause::Unknown => Some(Mono::NEVER),
+            RoutePause::Until(until) => Some(by_own_clock(until).unwrap_or(Mono::NEVER)),
+        };
         let breaker = self.breaker.as_ref();
         Changes {
             hours: stretch.and_then(|known| known.until).and_then(by_own_clock),

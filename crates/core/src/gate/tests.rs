@@ -68,13 +68,13 @@ fn hours_are_closed_until_the_store_has_said_the_time() {
 #[test]
 fn a_paused_route_sends_nothing_until_the_end_of_the_pause() {
     let mut gate = Gate::new(None, None);
-    gate.pause(Some(NO_END));
+    gate.pause(RoutePause::Unknown);
     gate.review(None, 0, at(1)).expect("it is not known yet");
     assert!(matches!(
         gate.sends(),
         SendRule::Nothing(_, ShutReason::Paused)
     ));
-    gate.pause(store(at(60)));
+    gate.pause(RoutePause::Until(store(at(60)).expect("a time")));
     let change = gate.review(store(at(2)), 0, at(2)).expect("it is known");
     assert_eq!(change.is, SendRule::Nothing(at(60), ShutReason::Paused));
     assert!(change.is.held_until() < change.was.held_until());
@@ -83,9 +83,9 @@ fn a_paused_route_sends_nothing_until_the_end_of_the_pause() {
     assert_eq!(gate.sends(), SendRule::Nothing(at(62), ShutReason::Paused));
     let change = gate.review(store(at(60)), 0, at(62)).expect("it is over");
     assert_eq!(change.is, SendRule::All(None));
-    gate.pause(Some(NO_END));
+    gate.pause(RoutePause::Unknown);
     gate.review(store(at(61)), 0, at(63)).expect("again");
-    gate.pause(None);
+    gate.pause(RoutePause::None);
     let change = gate.review(store(at(61)), 0, at(63)).expect("resumed");
     assert_eq!(change.is, SendRule::All(None));
 }

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use tracing::{debug, info};
 
+use sluiced_core::gate::RoutePause;
 use sluiced_core::jitter::Jitter;
 use sluiced_core::policy::{Declaration, LimitPolicy};
 use sluiced_ports::store::Store;
@@ -56,8 +57,9 @@ pub(crate) async fn follow(
                 let version = |policy: &LimitPolicy| policy.version;
                 if known.as_ref().map(version) != Some(policy.version) {
                     tell(&route.name, known.as_ref(), &policy);
-                    let until = policy.pause.as_ref().map(|pause| pause.until);
-                    route.gate.with(|gate| gate.pause(until));
+                    let pause = policy.pause.as_ref();
+                    let pause = pause.map_or(RoutePause::None, |on| RoutePause::Until(on.until));
+                    route.gate.with(|gate| gate.pause(pause));
                     pacer.send(ToPacer::GateChanged);
                 }
                 let lasts = show(&route, &pacer, &policy, &waits);

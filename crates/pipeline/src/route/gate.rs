@@ -8,7 +8,7 @@ use tracing::{debug, info, warn};
 
 use sluiced_core::after_call::AfterCall;
 use sluiced_core::breaker::{AwayFor, BreakerReport, BreakerRule, BreakerStatus};
-use sluiced_core::gate::{DownstreamState, Gate, GateChange, NO_END, SendRule};
+use sluiced_core::gate::{DownstreamState, Gate, GateChange, RoutePause, SendRule};
 use sluiced_core::hours::{OpeningHours, Stretch};
 use sluiced_core::time::{Mono, StoreTime};
 use sluiced_core::zone::Zone;
@@ -72,7 +72,7 @@ impl RouteGate {
         let rule = breaker.as_ref().map(|(rule, _)| *rule);
         let mut gate = Gate::new(hours.cloned(), rule);
         // Until it is known whether an operator paused it (`policies::pause`).
-        gate.pause(Some(NO_END));
+        gate.pause(RoutePause::Unknown);
         let shared = |(rule, store)| SharedBreaker {
             rule,
             store,
