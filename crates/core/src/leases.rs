@@ -268,8 +268,8 @@ impl LeaseHolder {
 
     /// The slot that is due at `now`, dropping those that were missed.
     pub fn due(&mut self, now: Mono) -> Option<Slot> {
-        let (late, before) = (self.late_limit(now), self.slots.missed());
-        let due = self.slots.due(now, late);
+        let before = self.slots.missed();
+        let due = self.slots.due(now, self.pace.late());
         self.tally.missed += (self.slots.missed() - before) as u64;
         due
     }
@@ -302,14 +302,15 @@ impl LeaseHolder {
         self.slots.times()
     }
 
-    /// How late a call may leave: what the headroom allows, less the possible error of the mapping in either
-    /// direction. For slots left over from another pace, the shorter of the two counts.
+    /// How late the next call may leave: what the headroom allows, less the possible error of the mapping in either
+    /// direction.
     ///
     /// Slots fall due later by the possible error of the mapping, as it was when they were granted. So a call leaves
     /// within the headroom after the slot's true time, whatever other replicas know of the clock.
     fn late_limit(&self, now: Mono) -> Duration {
-        let doubt = self.slots.doubt().unwrap_or_else(|| self.doubt(now));
-        self.late().saturating_sub(doubt * 2)
+        let own = self.pace.late();
+        let of_next = self.slots.late_limit(own);
+        of_next.unwrap_or_else(|| own.saturating_sub(self.doubt(now) * 2))
     }
 
     fn late(&self) -> Duration {

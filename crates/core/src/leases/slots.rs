@@ -91,37 +91,40 @@ impl HeldSlots {
         self.leases.front().map(|lease| &lease.pace)
     }
 
-    /// By how much the next one may fall due later than by the store's clock, and earlier.
-    pub(super) fn doubt(&self) -> Option<Duration> {
-        self.leases.front().map(|lease| lease.doubt)
+    /// How late the call of the next one may leave, where the current pace allows `own`: less the possible error of its
+    /// mapping in either direction. For slots left over from another pace, the shorter of the two counts.
+    pub(super) fn late_limit(&self, own: Duration) -> Option<Duration> {
+        let lease = self.leases.front()?;
+        let late = own.min(lease.pace.late());
+        Some(late.saturating_sub(lease.doubt * 2))
     }
 
-    /// The slot that is due at `now` and may leave as late as `late`, dropping those that were missed.
+    /// The slot that is due at `now`, where the current pace allows that a call leaves `own` late, dropping those that
+    /// were missed.
     ///
     /// A call still needs some time before it is written, and a call that is stopped there costs
     /// its connection. So a part of the late limit is kept for that. A replica that misses slots
     /// again and again holds more of them than it can use, so it continues with a fresh one. A
     /// replica that was late only once takes any slot that is still in time.
-    pub(super) fn due(&mut self, now: Mono, late: Duration) -> Option<Slot> {
-        let last = self.last_miss;
-        let strained = last.is_some_and(|at| now.since(at) <= late * STRAINED);
-        let limit = if strained {
-            late * 3 / 4
-        } else {
-            in_time(late)
-        };
-        let mut fresh = limit;
+    pub(super) fn due(&mut self, now: Mono, own: Duration) -> Option<Slot> {
+        let (last, mut has_missed) = (self.last_miss, false);
         loop {
             let at = self.next()?;
             if at > now {
                 return None;
             }
-            if now.since(at) <= fresh {
+            // Each lease has its own: of the next one less may be known.
+            let late = self.late_limit(own)?;
+            let strained = last.is_some_and(|at| now.since(at) <= late * STRAINED);
+            let limit = match (strained, has_missed) {
+                (false, _) => in_time(late),
+                (true, false) => late * 3 / 4,
+                (true, true) => late * 3 / 8,
+            };
+            if now.since(at) <= limit {
                 return self.front(at, at + late);
             }
-            if strained {
-                fresh = limit / 2;
-            }
+            has_missed = true;
             self.last_miss = Some(now);
             self.passed.extend(self.front(at, at + late));
             self.take();

@@ -173,6 +173,27 @@ fn a_replica_that_misses_slots_again_and_again_goes_on_with_fresh_ones() {
     );
 }
 
+/// After a stall the next lease counts, of whose mapping less may be known.
+#[test]
+fn a_slot_behind_missed_ones_leaves_within_what_its_own_mapping_allows() {
+    let pace = pace("1000/1s");
+    let mut slots = HeldSlots::default();
+    for (first, doubt) in [(at(1_000_000), 0), (at(1_050_000), 1_000)] {
+        slots.push(slots::Lease {
+            grant: grant(first, 3).expect("some slots"),
+            pace,
+            first,
+            doubt: Duration::from_micros(doubt),
+            used: 0,
+            sure: true,
+        });
+    }
+    let now = at(1_050_100);
+    let slot = slots.due(now, pace.late()).expect("a slot");
+    assert_eq!(slots.missed(), 3);
+    assert_eq!(micros(slot.leave_by.since(slot.at)), LATE - 2_000);
+}
+
 #[test]
 fn the_later_end_of_a_freeze_and_a_pause_says_why_there_is_no_slot() {
     let (mut holder, start) = settled(pace("1000/1s"));
