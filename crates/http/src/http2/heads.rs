@@ -109,18 +109,31 @@ impl Heads {
         lock(&self.0).read
     }
 
-    /// Right before its head is written: shuts if it is too late for it. Only heads that are expected are written.
-    fn may_begin(&self, stream: u32) -> bool {
+    /// Right before its head is written: shuts if it is too late for it. Only heads that are expected are written. From
+    /// now on the call counts as begun, because it could be given up on another thread while its head is written.
+    fn begin(&self, stream: u32) -> Option<WrittenHead> {
         let mut written = lock(&self.0);
         let leave_by = written.waiting.get(&stream).copied().flatten();
-        let is_late = leave_by.is_none_or(|leave_by| leave_by.has_passed());
-        written.is_shut |= is_late;
-        !is_late
+        let in_time = leave_by.filter(|leave_by| !leave_by.has_passed());
+        match in_time {
+            Some(_) => {
+                written.waiting.remove(&stream);
+            }
+            None => written.is_shut = true,
+        }
+        in_time.map(|leave_by| WrittenHead { stream, leave_by })
     }
 
-    fn begun(&self, stream: u32) {
-        lock(&self.0).waiting.remove(&stream);
+    /// Nothing of the head was written after all.
+    fn put_back(&self, head: &WrittenHead) {
+        self.expect(head.stream, head.leave_by);
     }
+}
+
+/// A head that is written just now.
+struct WrittenHead {
+    stream: u32,
+    leave_by: LeaveBy,
 }
 
 /// What is below the check.
@@ -141,8 +154,8 @@ pub(super) struct HeadCheck<T> {
 struct WritableBytes {
     /// How many.
     end: usize,
-    /// The call whose head they begin.
-    begins: Option<u32>,
+    /// The head that they begin.
+    begins: Option<WrittenHead>,
 }
 
 impl WritableBytes {
@@ -178,14 +191,14 @@ impl<T: AsyncWrite + Socket + Unpin> HeadCheck<T> {
             Some((_, stream)) => {
                 ready!(Pin::new(&mut self.io).poll_flush(cx))?;
                 ready!(self.io.poll_takes(cx))?;
-                if !self.heads.may_begin(stream) {
+                let begins = self.heads.begin(stream);
+                if begins.is_none() {
                     return Poll::Ready(Ok(None));
                 }
                 let mut behind = self.frames;
                 behind.pass(&bytes[..HEADER]);
                 let next_head = behind.head_in(&bytes[HEADER..]);
                 let end = next_head.map_or(bytes.len(), |(at, _)| HEADER + at);
-                let begins = Some(stream);
                 Poll::Ready(Ok(Some(WritableBytes { end, begins })))
             }
         }
@@ -195,11 +208,12 @@ impl<T: AsyncWrite + Socket + Unpin> HeadCheck<T> {
         let Some(WritableBytes { end, begins }) = ready!(self.poll_may_write(cx, bytes))? else {
             return Poll::Ready(Ok(bytes.len()));
         };
-        let written = ready!(Pin::new(&mut self.io).poll_write(cx, &bytes[..end]))?;
-        self.frames.pass(&bytes[..written]);
-        if let Some(stream) = begins.filter(|_| written > 0) {
-            self.heads.begun(stream);
+        let passed = Pin::new(&mut self.io).poll_write(cx, &bytes[..end]);
+        if let (Poll::Pending | Poll::Ready(Ok(0)), Some(head)) = (&passed, &begins) {
+            self.heads.put_back(head);
         }
+        let written = ready!(passed)?;
+        self.frames.pass(&bytes[..written]);
         Poll::Ready(Ok(written))
     }
 }
