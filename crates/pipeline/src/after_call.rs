@@ -246,7 +246,8 @@ async fn call_again(
     pacer: &PacerHandle,
 ) {
     if other_route_first && let Some(to) = job.route.sharing.other_that_sends() {
-        return job.move_to(&to);
+        let now = pacer.store_time(pacer.clock.now());
+        return job.move_to(&to, now);
     }
     match waits {
         NextWait::Here(at) => again(job, unspent, pacer, at).await,

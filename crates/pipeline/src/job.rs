@@ -160,13 +160,19 @@ impl Job {
         }
     }
 
-    /// Moves it to another route of its queue.
-    pub(super) fn move_to(self, to: &Intake) {
+    /// Moves it to another route of its queue, which sends it as a whole. If that would be one attempt too many, it
+    /// becomes a dead letter.
+    pub(super) fn move_to(self, to: &Intake, now: StoreTime) {
+        if let Some(dead) = leaves_in_parts(&self.route, &self.history, now) {
+            return self.leave(dead, None, None);
+        }
         self.route.meters.moved.increment(1);
+        // Taken in part, it is not the call that its `once` limits know.
+        let ticket = self.ticket.filter(|_| self.rest.is_none());
         to.take(MovedMessage::new(
             self.delivery,
             self.history.moved(),
-            self.ticket,
+            ticket,
         ));
     }
 
@@ -251,7 +257,10 @@ impl Job {
 
     /// Settles it for a reason that the verdict does not have.
     pub(super) fn settle_because(self, verdict: Verdict, why: Option<Why<'_>>, now: StoreTime) {
-        let instead = leaves_in_parts(&self.route, &self.history, &verdict, now);
+        let instead = match &verdict {
+            Verdict::Later { .. } => leaves_in_parts(&self.route, &self.history, now),
+            _ => None,
+        };
         let verdict = instead.unwrap_or(verdict);
         self.leave(verdict, why, None);
     }

@@ -102,27 +102,22 @@ pub(super) fn denied(history: &History, limit: &str, wait: Duration, now: StoreT
     dead(history, DeadReason::Denied, detail, now)
 }
 
-/// The verdict of a message that was taken in part and leaves this replica. It would be sent as a whole, which spends
-/// an attempt: after its last one it is a dead letter. `None`: nothing else follows.
-pub(super) fn leaves_in_parts(
-    route: &Route,
-    history: &History,
-    verdict: &Verdict,
-    now: StoreTime,
-) -> Option<Verdict> {
-    if !history.tries.in_parts || !matches!(verdict, Verdict::Later { .. }) {
+/// The verdict of a message that was taken in part and leaves this replica or its route. It would be sent as a whole,
+/// which spends an attempt: after its last one it is a dead letter. `None`: it may leave.
+pub(super) fn leaves_in_parts(route: &Route, history: &History, now: StoreTime) -> Option<Verdict> {
+    if !history.tries.in_parts {
         return None;
     }
     let (spent, most) = (history.tries.spent(), route.rules.calls.max_attempts);
     if spent >= most {
         let detail = format!(
-            "some of its segments were taken, and the others cannot be sent from this replica; {spent} of {most} attempts are spent"
+            "some of its segments were taken, and the others cannot be sent alone any more; {spent} of {most} attempts are spent"
         );
         return Some(dead(history, DeadReason::AttemptsExhausted, detail, now));
     }
     if let Some(more) = IN_PARTS.event(route.ends.now()) {
         info!(route = %route.name, attempts = spent,
-            "a message that was taken in part leaves this replica: all of its segments are sent again, and an attempt is spent{more}");
+            "a message that was taken in part leaves this replica or its route: all of its segments are sent again, and an attempt is spent{more}");
     }
     None
 }

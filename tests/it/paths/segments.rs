@@ -26,9 +26,13 @@ struct Centre {
 
 impl Centre {
     async fn start(says: Says) -> Self {
+        Self::counting(says, Arc::default()).await
+    }
+
+    /// One that counts segments together with others.
+    async fn counting(says: Says, came: Arc<Mutex<Vec<u8>>>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let came = Arc::new(Mutex::new(Vec::new()));
         let shared = Arc::clone(&came);
         tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
@@ -176,7 +180,7 @@ async fn a_message_that_leaves_after_a_part_was_taken_spends_an_attempt() {
     assert_eq!(
         value("x-sluiced-detail").as_deref(),
         Some(
-            "some of its segments were taken, and the others cannot be sent from this replica; 3 of 3 attempts are spent"
+            "some of its segments were taken, and the others cannot be sent alone any more; 3 of 3 attempts are spent"
         )
     );
     assert!(log.contains("an attempt is spent"), "{log}");
@@ -185,6 +189,48 @@ async fn a_message_that_leaves_after_a_part_was_taken_spends_an_attempt() {
         .map(|call| call["attempt"].clone())
         .collect();
     assert_eq!(attempts, [1, 2, 3]);
+}
+
+/// Another route of its queue would send all segments again: that is an attempt, and none may be left.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_message_of_which_a_part_was_taken_moves_only_with_an_attempt_left() {
+    for (attempts, moves) in [(1, false), (2, true)] {
+        // The second segment is refused once, by whichever of the two centres it comes to first.
+        let says: Says = |number, before| {
+            Some(CommandStatus(if (number, before) == (2, 0) {
+                0x14
+            } else {
+                0
+            }))
+        };
+        let centre = Centre::start(says).await;
+        let other = Centre::counting(says, Arc::clone(&centre.came)).await;
+        let name = format!("segments-move-{attempts}");
+        // Longer than max_hold: the other route is tried first.
+        let downstream = "outcomes = { held = [\"ESME_RMSGQFUL\"] }\nthrottle_wait = \"1h\"\n";
+        let keys = format!("max_attempts = {attempts}\n");
+        let (broker, route) = started(&name, &centre, &keys, downstream).await;
+        let beside = Route {
+            name: format!("{name}-b"),
+            provider: other.address,
+            ..route.clone()
+        };
+        let daemon = Daemon::start(&config(&name, vec![route, beside]));
+        let dead = format!("{name}.dead");
+        match moves {
+            true => eventually(LONG, "it is sent whole", || centre.counts() == [2; 3]).await,
+            false => holds(&broker, &dead, 1).await,
+        }
+        daemon.stop(&[NEW_SCHEDULE, "dead letter"]).await;
+        assert_eq!(centre.counts(), [1 + usize::from(moves); 3]);
+        let letters = broker.drain(&dead).await;
+        let reasons: Vec<_> = letters
+            .iter()
+            .map(|(_, properties)| header(properties, "x-sluiced-reason"))
+            .collect();
+        let expected = [Some("attempts_exhausted".to_owned())];
+        assert_eq!(reasons, expected[usize::from(moves)..]);
+    }
 }
 
 /// The first segment may have been taken, so a message that is called once is not sent again.

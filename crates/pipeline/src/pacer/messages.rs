@@ -107,9 +107,10 @@ impl Pacer {
             next,
         } = refunded;
         if let AfterRefund::Move(to) = next {
+            let now = self.handle.store_time(self.handle.clock.now());
             return messages
                 .into_iter()
-                .for_each(|waiting| waiting.job.move_to(&to));
+                .for_each(|waiting| waiting.job.move_to(&to, now));
         }
         if has_room {
             for waiting in &messages {
