@@ -90,7 +90,7 @@ impl Permit {
             return Vec::new();
         };
         taken.refunder.used(&taken.granted);
-        taken.extract(|charge| !charge.is_call())
+        taken.extract(|charge| !charge.is_leased())
     }
 
     /// These units were consumed, and those of the keys are not spent after all.
@@ -112,7 +112,7 @@ impl Permit {
         };
         let claims = taken.extract(GrantedCharge::is_claim);
         let unspent = Taken {
-            granted: taken.extract(|charge| !charge.is_call()),
+            granted: taken.extract(|charge| !charge.is_leased()),
             under_way: Vec::new(),
             refunder: taken.refunder.clone(),
             is_called: false,

@@ -272,7 +272,7 @@ impl<F: Fn(Vec<GrantedCharge>)> Work<F> {
 
     async fn release(&mut self, mut ended: Vec<GrantedCharge>) {
         let is_released = self.store.release(&ended).await;
-        ended.retain(GrantedCharge::is_call);
+        ended.retain(GrantedCharge::is_leased);
         // A replica that misses a notice, or gets none at all, still uses the units that its own calls free.
         if !is_released {
             self.release_at = self.store.clock.now() + RELEASE_AGAIN;
@@ -295,7 +295,7 @@ impl<F: Fn(Vec<GrantedCharge>)> Work<F> {
 }
 
 fn calls(granted: &[GrantedCharge]) -> Vec<GrantedCharge> {
-    let calls = granted.iter().filter(|granted| granted.is_call());
+    let calls = granted.iter().filter(|granted| granted.is_leased());
     calls.cloned().collect()
 }
 

@@ -101,9 +101,9 @@ impl GrantedCharge {
         }
     }
 
-    /// Whether it is a call or a claim.
+    /// Whether it is a call or a claim: it counts until its lease ends.
     #[must_use]
-    pub const fn is_call(&self) -> bool {
+    pub const fn is_leased(&self) -> bool {
         self.ticket().is_some()
     }
 

@@ -253,7 +253,7 @@ impl Limits {
         let mut replies = Vec::new();
         while let Some(next) = granted.first() {
             // Calls under way follow no calendar.
-            let around = if next.is_call() {
+            let around = if next.is_leased() {
                 StoreTime::default()
             } else {
                 self.around().await?

@@ -35,7 +35,7 @@ impl Returning {
     pub(super) async fn release(&self, granted: &[GrantedCharge]) -> bool {
         let mut all = true;
         for granted in granted.chunks(BATCH_MAX) {
-            for units in granted.iter().filter(|granted| !granted.is_call()) {
+            for units in granted.iter().filter(|granted| !granted.is_leased()) {
                 if let Some(meters) = self.meters.get(&units.charge().limit.name) {
                     meters.refunds.increment(1);
                 }

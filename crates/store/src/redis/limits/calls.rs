@@ -38,7 +38,7 @@ impl Limits {
     /// Takes back units, and ends calls. Returns how many of the refunds were taken.
     pub(super) async fn release(&self, granted: &[GrantedCharge]) -> Result<usize, StoreError> {
         let (calls, units): (Vec<_>, Vec<_>) =
-            granted.iter().partition(|granted| granted.is_call());
+            granted.iter().partition(|granted| granted.is_leased());
         let ended = self.end(&calls, false).await;
         let refunded = self
             .call_with_grants::<usize>(&self.refund, &[], &units)
@@ -143,7 +143,7 @@ impl LimitStore for RedisStore {
     fn renew<'a>(&'a self, calls: &'a [GrantedCharge]) -> StoreFuture<'a, Vec<GrantedCharge>> {
         async move {
             let limits = self.limits();
-            let leased: Vec<_> = calls.iter().filter(|granted| granted.is_call()).collect();
+            let leased: Vec<_> = calls.iter().filter(|granted| granted.is_leased()).collect();
             let replies = limits.call_with_grants::<Vec<usize>>(&limits.renew, &[], &leased);
             let gone = replies.await?.into_iter().flat_map(|(part, gone)| {
                 let lost = gone.into_iter().filter_map(|i| part.get(i).copied());
