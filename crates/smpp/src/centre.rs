@@ -8,7 +8,7 @@ use rustls::pki_types::ServerName;
 use secrecy::ExposeSecret as _;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::TcpStream;
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
 use sluiced_pdu::{Bind, BindAs, Command, CommandStatus, Malformed, frame};
@@ -25,6 +25,8 @@ pub(super) type BoxStream = Box<dyn CentreStream>;
 
 /// Where the centre is, and the account of a bind.
 pub(super) struct Centre {
+    /// Shared by all binds, so that a name is looked up once at a time.
+    pub(super) resolver: Resolver,
     pub(super) host: String,
     pub(super) port: u16,
     pub(super) tls: Option<(TlsConnector, ServerName<'static>)>,
@@ -62,22 +64,19 @@ pub(super) enum OpenError {
 impl Centre {
     /// Connects and binds, at the first address of the host that does both.
     pub(super) async fn open(&self) -> Result<BoxStream, OpenError> {
-        let bound = self.connect_timeout;
-        let opened = timeout(bound, async {
-            let addresses = Resolver::new().addresses(&self.host).await.map_err(|_| {
-                OpenError::Unreached("the host's name cannot be resolved".to_owned())
-            })?;
-            self.open_first(&addresses).await
-        });
-        opened.await.unwrap_or_else(|_| {
-            let why = format!("not bound within {bound:?}");
-            Err(OpenError::Unreached(why))
-        })
+        let found = timeout(self.connect_timeout, self.resolver.addresses(&self.host)).await;
+        match found {
+            Ok(Ok(addresses)) => self.open_first(&addresses).await,
+            Ok(Err(_)) | Err(_) => {
+                let why = "the host's name cannot be resolved".to_owned();
+                Err(OpenError::Unreached(why))
+            }
+        }
     }
 
     /// What the centre answers at one address counts for all of them: only where no answer comes the next one is tried.
     async fn open_first(&self, addresses: &[IpAddr]) -> Result<BoxStream, OpenError> {
-        // Divided, so that a dead address leaves time for the next.
+        // Divided, so that a dead address does not take the time of the next.
         let each = self.connect_timeout / u32::try_from(addresses.len().max(1)).unwrap_or(u32::MAX);
         let mut last = OpenError::Unreached("the host has no address".to_owned());
         for address in addresses {
@@ -89,16 +88,16 @@ impl Centre {
         Err(last)
     }
 
-    /// Connects to an address, and binds there, within so long in all.
+    /// Connects to an address within so long, and binds there. The bind has a time of its own: a centre may take longer
+    /// for it, and binds that are given up can lock the account.
     async fn open_at(&self, address: IpAddr, within: Duration) -> Result<BoxStream, OpenError> {
-        let end = Instant::now() + within;
-        let too_late = |what| OpenError::Unreached(format!("{what} within {within:?}"));
-        let connected = timeout_at(end, self.connect_to(address)).await;
+        let too_late = |what, within| OpenError::Unreached(format!("{what} within {within:?}"));
+        let connected = timeout(within, self.connect_to(address)).await;
         let mut stream = connected
-            .map_err(|_| too_late("no connection"))?
+            .map_err(|_| too_late("no connection", within))?
             .map_err(|error| OpenError::Unreached(connect_detail(&error)))?;
-        let bound = timeout_at(end, self.bind(&mut stream)).await;
-        bound.map_err(|_| too_late("not bound"))??;
+        let bound = timeout(self.connect_timeout, self.bind(&mut stream)).await;
+        bound.map_err(|_| too_late("not bound", self.connect_timeout))??;
         Ok(stream)
     }
 

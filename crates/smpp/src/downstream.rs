@@ -31,6 +31,7 @@ use super::session::{SegmentReply, WriteOutcome};
 use super::submission::{Submission, SubmitTemplate};
 use sluiced_core::judge::{Lists, Outcome, Silence};
 use sluiced_pdu::{BindAs, CommandStatus};
+use sluiced_ports::connect::Resolver;
 use sluiced_ports::dial::{Credentials, Misconfigured, timed_handshake, tls};
 use sluiced_ports::downstream::{
     Answer, Call, Downstream, Facts, Handshake, InboundEvent, Judgement, LeaveBy, NotSent, Rest,
@@ -100,6 +101,7 @@ impl SmppDownstream {
             }
         };
         let centre = Centre {
+            resolver: Resolver::new(),
             host: host.clone(),
             port,
             tls,

@@ -48,7 +48,7 @@ table! {
         /// From the slot to the last answer. A longer call is a failed attempt, although the centre may have taken the
         /// message: a repeat is then possible. At most service.grace.
         timeout: Length = SPAN, Default "10s";
-        /// How long opening a connection and its bind may take.
+        /// How long opening a connection may take, all addresses of the host together, and then its bind.
         connect_timeout: Length = SPAN, Default "5s";
         /// How long a call usually takes. The default prefetch follows from it; it changes no timing.
         latency: Length = SPAN, Default "250ms";

@@ -20,9 +20,10 @@ enum Peer {
     Answering(CommandStatus),
 }
 
-/// A centre at this port, where opening a connection may take a second in all.
+/// A centre at this port, where connecting to all addresses may take a second, and so may the bind at each.
 fn centre(port: u16) -> Centre {
     Centre {
+        resolver: Resolver::new(),
         host: "smsc.example".to_owned(),
         port,
         tls: None,
