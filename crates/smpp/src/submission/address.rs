@@ -64,8 +64,9 @@ pub(super) fn address(
 }
 
 /// The digits of a number that begins with `+`, without what people write between them; `None`: it is no such number.
+/// `(0)` is the prefix that is dialled inside the country alone: it is no part of the number.
 fn international(text: &str) -> Option<String> {
-    let number = text.strip_prefix('+')?;
+    let number = text.strip_prefix('+')?.replacen("(0)", "", 1);
     let (digits, others): (String, String) = number.chars().partition(char::is_ascii_digit);
     let is_number = !digits.is_empty() && others.chars().all(|other| " -./()".contains(other));
     is_number.then_some(digits)
@@ -89,6 +90,7 @@ mod tests {
             ("12345", 3, 0, "12345"),
             ("+4915112345678", 1, 1, "4915112345678"),
             ("+49 (151) 123-456.78", 1, 1, "4915112345678"),
+            ("+49 (0)151 12345678", 1, 1, "4915112345678"),
             ("4915112345678", 1, 1, "4915112345678"),
             ("015112345678", 0, 1, "015112345678"),
             ("004915112345678", 0, 1, "004915112345678"),
