@@ -144,7 +144,12 @@ impl Cluster {
             }
             let link = self.state(failure.as_ref());
             let well = link.is_up() && failure.is_none();
-            self.link.send_replace(link);
+            // What waits for a connection that was replaced must not take each round for one.
+            self.link.send_if_modified(|old| {
+                let is_new = *old != link;
+                *old = link;
+                is_new
+            });
             sleep(PAUSE).await;
             let rest = if well { CALM } else { TROUBLE };
             // The next round also reports the links of the nodes.
