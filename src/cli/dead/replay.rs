@@ -333,8 +333,8 @@ fn keeps_timestamp(
 struct ReplayPace {
     rate: Option<Rate>,
     batch: usize,
-    start: Instant,
-    sent: u64,
+    /// When the next batch may go.
+    due: Instant,
 }
 
 impl ReplayPace {
@@ -343,8 +343,7 @@ impl ReplayPace {
         Self {
             batch: rate.map_or(BATCH, |rate| together(rate).clamp(1, BATCH)),
             rate,
-            start: Instant::now(),
-            sent: 0,
+            due: Instant::now(),
         }
     }
 
@@ -354,15 +353,16 @@ impl ReplayPace {
         self.rate.map_or(usize::MAX, count).max(1)
     }
 
-    /// Waits until the next batch is due, or until `stop`.
+    /// So many letters went just now: waits until the next batch is due, or until `stop`. Time in which none went (the
+    /// queue was read, for example) is not made up for.
     async fn wait(&mut self, count: usize, stop: &CancellationToken) {
         let Some(rate) = self.rate else {
             return;
         };
-        self.sent += count as u64;
-        let due = self.start + Duration::from_secs_f64(self.sent as f64 / rate.per_second());
+        let length = Duration::from_secs_f64(count as f64 / rate.per_second());
+        self.due = self.due.max(Instant::now()) + length;
         tokio::select! {
-            () = sleep_until(due) => {}
+            () = sleep_until(self.due) => {}
             () = stop.cancelled() => {}
         }
     }
@@ -394,6 +394,22 @@ fn show_progress(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn time_in_which_no_letter_went_is_not_made_up_for() {
+        let mut pace = ReplayPace::of(Some("10/1s".parse().unwrap()));
+        let (begun, stop) = (Instant::now(), CancellationToken::new());
+        let passed = || begun.elapsed().as_secs();
+        pace.wait(10, &stop).await;
+        pace.wait(10, &stop).await;
+        assert_eq!(passed(), 2);
+        // The next queue is read.
+        tokio::time::advance(Duration::from_secs(30)).await;
+        for expected in [33, 34] {
+            pace.wait(10, &stop).await;
+            assert_eq!(passed(), expected);
+        }
+    }
 
     #[test]
     fn a_timestamp_stays_unless_it_would_kill_the_message_at_once() {
