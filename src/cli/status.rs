@@ -19,6 +19,7 @@ use rustix::termios::tcgetwinsize;
 
 use super::exit::{Exit, Refusal, load_configuration};
 use super::limits::LimitsLocation;
+use super::text::printable;
 use super::view::view;
 use sluiced_settings::Needs;
 use sluiced_status::Fleet;
@@ -196,6 +197,8 @@ pub(super) fn size() -> (usize, usize) {
 const TIMEOUT: Duration = Duration::from_secs(3);
 /// The most of an answer that is read.
 const MAX_BODY: usize = 4 * 1024 * 1024;
+/// So many characters of a refusal are shown: any program may answer.
+const EXCERPT: usize = 16_000;
 
 /// The arguments of `sluiced health`.
 #[derive(Args, Clone, Debug)]
@@ -258,7 +261,8 @@ async fn get(url: Uri) -> Result<String, String> {
     if status.is_success() {
         Ok(text)
     } else {
-        Err(format!("{status}: {text}"))
+        let beginning: String = text.chars().take(EXCERPT).collect();
+        Err(format!("{status}: {}", printable(&beginning)))
     }
 }
 

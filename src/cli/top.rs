@@ -14,7 +14,7 @@ use tokio::time::Instant;
 
 use super::exit::{Exit, Refusal, StopSignals};
 use super::status::{AskedReplica, ReplicaArgs, size};
-use super::view::view;
+use super::view::{not_answered, view};
 
 /// How often the fleet is asked.
 const EVERY: Duration = Duration::from_secs(1);
@@ -76,18 +76,19 @@ async fn draw(
     out: &mut impl Write,
     colour: bool,
 ) -> io::Result<()> {
-    let mut lines = vec![format!("asking {} …", asked.url())];
+    let mut known = vec![format!("asking {} …", asked.url())];
     let mut first = 0;
     loop {
         let (width, rows) = size();
-        match asked.fleet().await {
-            Ok(fleet) => lines = view(&fleet, width, colour),
-            // The last lines stay, below the reason why they are old.
-            Err(why) => {
-                lines.retain(|line| !line.starts_with("NOT ANSWERED"));
-                lines.insert(0, format!("NOT ANSWERED: {why}"));
+        // The last lines stay, below the reason why they are old.
+        let mut lines = match asked.fleet().await {
+            Ok(fleet) => {
+                known = view(&fleet, width, colour);
+                Vec::new()
             }
-        }
+            Err(why) => not_answered(&why, width),
+        };
+        lines.extend_from_slice(&known);
         let next = Instant::now() + EVERY;
         loop {
             first = moved(first, KeyPress::Other, lines.len(), rows);

@@ -35,6 +35,15 @@ pub(super) fn view(fleet: &Fleet, width: usize, colour: bool) -> Vec<String> {
     lines
 }
 
+/// Why there is no answer: what answered may be any program.
+pub(super) fn not_answered(why: &str, width: usize) -> Vec<String> {
+    let page = TerminalPage {
+        width,
+        colour: false,
+    };
+    page.wrapped("", &format!("NOT ANSWERED: {why}"))
+}
+
 struct TerminalPage {
     width: usize,
     colour: bool,
