@@ -92,10 +92,7 @@ pub(super) async fn run(args: &FindArgs, out: &mut (impl Write + Send)) -> Resul
     let route_of_letters = letters.as_ref().and_then(FoundLetters::route);
     let route = args.route.as_deref().or(route_of_letters);
     let asked = args.id.as_ref().map(|id| own_keys(&settings, route, id));
-    let keys = [
-        asked.unwrap_or_default(),
-        named_keys(&settings, args, route),
-    ];
+    let keys = [asked.unwrap_or_default(), named_keys(&settings, args)?];
     let [own, named] = look_up(args, keys).await?;
     let is_letter = letters.as_ref().is_some_and(|letters| !letters.is_empty());
     let is_known = |key: &FoundKey| key.state.is_known();
@@ -222,8 +219,10 @@ fn is_of_queue(settings: &Settings, limit: &str) -> bool {
     settings.limits.get(limit).is_some_and(Limit::is_of_queue)
 }
 
-/// The keys that were named, in each queue of the route or of all routes.
-fn named_keys(settings: &Settings, args: &FindArgs, route: Option<&str>) -> Vec<AskedKey> {
+/// The keys that were named, in each queue of the route that was named or of all routes.
+fn named_keys(settings: &Settings, args: &FindArgs) -> Result<Vec<AskedKey>, Refusal> {
+    let route = args.route.as_ref();
+    let only = route.and_then(|name| Some((name, &settings.routes.get(name)?.queue)));
     let mut keys = Vec::new();
     for (limit, text) in &args.keys {
         let of = |queue: Option<&str>| AskedKey {
@@ -235,12 +234,18 @@ fn named_keys(settings: &Settings, args: &FindArgs, route: Option<&str>) -> Vec<
             keys.push(of(None));
             continue;
         }
-        let route = route.and_then(|route| settings.routes.get(route));
-        let queues = settings.queues_of(limit).into_iter();
-        let possible = queues.filter(|queue| route.is_none_or(|route| route.queue == **queue));
-        keys.extend(possible.map(|queue| of(Some(queue))));
+        let queues = settings.queues_of(limit);
+        match only {
+            None => keys.extend(queues.into_iter().map(|queue| of(Some(queue)))),
+            Some((_, own)) if queues.contains(&own.as_str()) => keys.push(of(Some(own))),
+            Some((route, _)) => {
+                return Err(Refusal::Arguments(format!(
+                    "limits.{limit} does not count messages of the queue of route {route}; name a route that uses it, or leave --route out"
+                )));
+            }
+        }
     }
-    keys
+    Ok(keys)
 }
 
 /// Looks for keys of two kinds. The store is opened only if there are any.
