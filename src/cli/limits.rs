@@ -233,8 +233,11 @@ async fn open(args: &OpenArgs, out: &mut (impl Write + Send)) -> Result<(), Refu
         .await?
         .map(|(_, why)| why);
     let why = paused.map(|_| ClosedReason::Paused).or(lost);
-    // Only a `once` limit counts by queue, and it owes nothing.
     let key = args.key.as_deref();
+    if key.is_some() {
+        key::check_may_owe(&opened, name, &found)?;
+    }
+    // Only a `once` limit counts by queue.
     let state = key::look_up(&opened, name, None, key, &found).await?;
     let waited = match &state {
         Some(state) => state.forgive(&*opened.store, name).await?,

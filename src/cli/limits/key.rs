@@ -110,6 +110,20 @@ fn check_counts_by(
     )))
 }
 
+/// Refuses a key of a `once` limit where it is about what the key owes.
+pub(super) fn check_may_owe(
+    opened: &OpenLimits,
+    name: &str,
+    found: &Inspection,
+) -> Result<(), Refusal> {
+    match current(opened, name, found)? {
+        Some(Limit::Once(_)) => Err(Refusal::Arguments(format!(
+            "`{name}` is a `once` limit, whose keys owe nothing; leave the key out"
+        ))),
+        _ => Ok(()),
+    }
+}
+
 /// The queue that is part of each key of a limit, if one is. Without a file it is known only if it was named.
 fn queue_of(
     opened: &OpenLimits,
