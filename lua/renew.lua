@@ -1,4 +1,4 @@
--- Gives calls under way another lease: `core::limits::concurrency`. Runs after
+-- Gives calls and claims under way another lease: `core::limits::concurrency` and `core::limits::once`. Runs after
 -- limits/common.lua and the files of the kinds.
 --
 -- KEYS     see limits/common.lua

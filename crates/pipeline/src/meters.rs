@@ -129,7 +129,7 @@ metrics! {
         in_flight: Gauge = IN_FLIGHT, "sluiced_in_flight",
             "Calls sent and not yet answered.";
         denials: Counter = DENIALS, "sluiced_denials_total",
-            "Times that a limit made a message or the route wait. No failure, and no attempt.";
+            "Times that a message or the route had to wait: a limit denied it, or the downstream refused it. No failure, and no attempt.";
         received: Counter = RECEIVED, "sluiced_received_total",
             "Deliveries received from the queue.";
         redelivered: Counter = REDELIVERED, "sluiced_redelivered_total",

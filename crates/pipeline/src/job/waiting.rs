@@ -1,4 +1,4 @@
-//! What the scheduler must know of a message that waits (`core::scheduler::Queued`).
+//! What the scheduler must know of a message that waits (`core::message::Queued`).
 
 use std::time::Duration;
 

@@ -134,7 +134,8 @@ impl Consumers {
         few
     }
 
-    /// Starts to consume queues. If one fails, the channel has ended, and so have the consumers that were opened before.
+    /// Starts to consume queues. If one fails, the channel has ended, and so have the consumers that were opened
+    /// before.
     pub(super) async fn start(
         &mut self,
         live: &LiveConnection,
