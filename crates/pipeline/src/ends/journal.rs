@@ -215,7 +215,7 @@ impl Journal {
             reason,
             detail = detail.and_then(HeaderValue::as_text),
             why = leaving.why.map(display),
-            attempts = leaving.history.tries.attempts,
+            attempts = leaving.history.tries.spent(),
             wait_ms = wait,
             // The verdict is lost then: the broker delivers the message again.
             stale = delivery.is_stale().then_some(true),
