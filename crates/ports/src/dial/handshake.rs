@@ -7,6 +7,7 @@
 
 use std::io::{self, BufRead as _, Read as _, Write as _};
 use std::net::{self, SocketAddr};
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use tokio::task::spawn_blocking;
@@ -15,6 +16,9 @@ use tokio::time::timeout;
 use crate::clock::Clock;
 use crate::connect::Resolver;
 use crate::downstream::Handshake;
+
+/// One for the process: while a name server does not answer, each attempt would leave a thread behind otherwise.
+static NAMES: LazyLock<Resolver> = LazyLock::new(Resolver::new);
 
 /// Makes the handshake of a connection. `bound` holds for the lookup of the name and for the handshake by itself.
 /// `None`: it could not be made.
@@ -47,7 +51,7 @@ pub async fn timed_handshake_through(
 
 /// Where connections to a host lead.
 async fn first_address(host: &str, port: u16, bound: Duration) -> Option<SocketAddr> {
-    let found = timeout(bound, Resolver::new().addresses(host)).await;
+    let found = timeout(bound, NAMES.addresses(host)).await;
     let address = *found.ok()?.ok()?.first()?;
     Some(SocketAddr::new(address, port))
 }
