@@ -80,32 +80,33 @@ impl RotatingAuth {
 
     /// Reads the secret again if this answer refused it.
     pub(crate) fn note_answer(&self, status: StatusCode) {
-        let mut state = lock(&self.state);
-        if state.reading.take_refusal(status) {
-            self.refresh(&mut state);
+        let is_due = lock(&self.state).reading.take_refusal(status);
+        if is_due {
+            self.refresh();
         }
     }
 
     /// Reads it again from time to time.
     pub(crate) fn refresh_if_due(&self) {
-        let mut state = lock(&self.state);
-        if state.reading.take_due() {
-            self.refresh(&mut state);
+        let is_due = lock(&self.state).reading.take_due();
+        if is_due {
+            self.refresh();
         }
     }
 
-    fn refresh(&self, state: &mut AuthState) {
+    /// Each call takes the lock, and a file may be slow: so it is read without the lock.
+    fn refresh(&self) {
         let before = self.secret.last();
         if self.secret.get().expose_secret() == before.expose_secret() {
             return;
         }
         let renewed = match &self.signer {
             Some(signer) => signer.renew(),
-            None => header(&self.auth, &self.secret).map(|value| state.renewed = value),
+            None => header(&self.auth, &self.secret).map(|value| lock(&self.state).renewed = value),
         };
         match renewed {
             Ok(()) => {
-                state.edition += 1;
+                lock(&self.state).edition += 1;
                 tracing::info!("the secret of the downstream has changed: the new one is used");
             }
             Err(why) => tracing::warn!(%why, "the changed secret cannot be used"),

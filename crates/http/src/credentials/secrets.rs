@@ -69,10 +69,11 @@ impl NamedSecrets {
 
     /// The values to make a request with.
     pub(crate) fn current(&self) -> (SecretValues, Edition) {
-        let mut state = lock(&self.state);
-        if state.reading.take_due() {
-            self.refresh(&mut state);
+        let is_due = lock(&self.state).reading.take_due();
+        if is_due {
+            self.refresh();
         }
+        let state = lock(&self.state);
         (state.values.clone(), state.edition)
     }
 
@@ -88,14 +89,15 @@ impl NamedSecrets {
 
     /// Reads them again if this answer refuses the credentials.
     pub(crate) fn note_answer(&self, status: StatusCode) {
-        let mut state = lock(&self.state);
-        if state.reading.take_refusal(status) {
-            self.refresh(&mut state);
+        let is_due = lock(&self.state).reading.take_refusal(status);
+        if is_due {
+            self.refresh();
         }
     }
 
-    /// Reads them again. All of the new ones count, or none does.
-    fn refresh(&self, state: &mut SecretsState) {
+    /// Reads them again. All of the new ones count, or none does. Each call takes the lock, and a file may be slow: so
+    /// they are read without the lock.
+    fn refresh(&self) {
         let pairs: Vec<_> = self
             .secrets
             .iter()
@@ -113,6 +115,7 @@ impl NamedSecrets {
                 return;
             }
         }
+        let mut state = lock(&self.state);
         state.values = values(pairs.into_iter().map(|(name, _, now)| (name, now)));
         state.edition.0 += 1;
         tracing::info!("a secret of the downstream has changed: the new one is used");
