@@ -145,6 +145,8 @@ impl TokenState {
     /// When the next token is asked for.
     pub(super) fn due_at(&self, now: Instant) -> Instant {
         match (&self.failed, &self.token) {
+            // The downstream refused the tokens of another route, and this one has ended meanwhile.
+            (Some(failed), Some(token)) if failed.times == 0 => failed.again_at.min(token.ends),
             (Some(failed), _) => failed.again_at,
             (None, Some(token)) => token.renew_at,
             (None, None) => now,
@@ -335,6 +337,23 @@ mod tests {
         assert!(!state.note_answer(REFUSES, true, 13, now).is_replaced);
         assert!(state.note_answer(OK, true, 13, now).is_rescheduled);
         assert_eq!(state.due_at(now), now + seconds(2_000));
+    }
+
+    /// Another route that shares the token is not refused: it must not wait beyond the end of the token.
+    #[test]
+    fn a_token_that_ends_is_replaced_although_the_last_ones_were_refused() {
+        let mut now = Instant::now();
+        let mut state = with(now, &[]);
+        for number in 1..=9 {
+            now += seconds(10);
+            state.note_answer(REFUSES, true, number, now);
+            now = state.due_at(now);
+            let ends = now + seconds(60);
+            let short = Token { ends, ..token(now) };
+            state.note_fetch(Ok(short), now);
+        }
+        state.note_answer(REFUSES, true, 10, now + seconds(10));
+        assert_eq!(state.due_at(now), now + seconds(60));
     }
 
     #[test]
