@@ -26,6 +26,8 @@ use sluiced_ports::queue::{
 
 /// Messages that wait in memory at most; then the input is not read on until some are back.
 const WAITING: usize = 100_000;
+/// So many bytes of all messages that are not settled; beyond it the input is not read on either.
+const MOST_BYTES: usize = 256 << 20;
 
 /// A message of the input that is not settled: ready, handed out, parked or waiting.
 pub(super) struct InputMessage {
@@ -48,6 +50,8 @@ pub(super) struct LocalQueue {
     pub(super) leftover: LeftoverFile,
     pub(super) checkpoint_path: Option<PathBuf>,
     pub(super) checkpoint: Option<Checkpoint>,
+    /// The bytes of all messages that are not settled.
+    bytes: usize,
     /// How many messages could not be written to the file.
     pub(super) lost: u64,
     next_tag: u64,
@@ -83,6 +87,7 @@ impl LocalQueue {
             leftover: LeftoverFile::new(options.leftover),
             checkpoint_path: options.checkpoint,
             checkpoint: None,
+            bytes: 0,
             lost: 0,
             next_tag: 0,
             ready: VecDeque::new(),
@@ -164,7 +169,8 @@ impl LocalQueue {
 
     /// Whether the next line is to be read.
     fn wants_more(&self) -> bool {
-        self.ready.is_empty() && self.has_room() && self.waiting.len() < WAITING
+        let has_memory = self.waiting.len() < WAITING && self.bytes < MOST_BYTES;
+        self.ready.is_empty() && self.has_room() && has_memory
     }
 
     /// Hands out as many messages as the prefetch allows.
@@ -242,6 +248,7 @@ impl LocalQueue {
             parked_queue: None,
         };
         let Some((reason, detail)) = fault else {
+            self.bytes += item.line.text.len();
             self.ready.push_back(item);
             return;
         };
@@ -283,7 +290,10 @@ impl LocalQueue {
         }
         let label = settlement.verdict.label();
         match settlement.verdict {
-            Verdict::Done | Verdict::Dropped => self.over(item.line.number, false),
+            Verdict::Done | Verdict::Dropped => {
+                self.bytes -= item.line.text.len();
+                self.over(item.line.number, false);
+            }
             Verdict::GiveBack => {
                 item.redelivered = true;
                 item.parked_queue = from;
@@ -310,6 +320,7 @@ impl LocalQueue {
                 self.waiting.insert(settlement.tag, item);
             }
             Verdict::Dead { reason, headers } => {
+                self.bytes -= item.line.text.len();
                 patch(&mut item.headers, headers);
                 let detail = match item.headers.get(header::DETAIL) {
                     Some(HeaderValue::Text(detail)) => Some(detail.clone()),
