@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::mpsc;
+use tokio::time::sleep;
 use tracing::{info, warn};
 
 use crate::rabbit::RabbitError;
@@ -23,6 +24,8 @@ use sluiced_telemetry::LogLimit;
 
 /// So many wait for a connection; more are refused.
 const WAITING: usize = 1_000;
+/// While there is no room, how often it is looked at whether the centre still waits.
+const LOOK: Duration = Duration::from_secs(1);
 
 /// Publishes what arrives for one route.
 pub(in crate::rabbit) struct ArrivalPublisher {
@@ -43,19 +46,22 @@ impl ArrivalPublisher {
     }
 
     async fn run(self, mut requests: mpsc::Receiver<PublishRequest>) {
-        let mut open = None;
+        let mut open: Option<ConfirmChannel<PublishRequest>> = None;
         let log = LogLimit::new(LOG_EVERY);
         loop {
+            if let Some(open) = &mut open {
+                // One queue that does not confirm must not keep out what goes to others.
+                drop(open.give_up(|request| request.confirmed.is_closed()));
+            }
             let has_room = open
                 .as_ref()
-                .is_none_or(|open: &ConfirmChannel<PublishRequest>| {
-                    open.is_idle() || open.takes(0)
-                });
+                .is_none_or(|open| open.is_idle() || open.takes(0));
             let ended = tokio::select! {
                 request = requests.recv(), if has_room => {
                     let Some(request) = request else { return };
                     self.publish(&mut open, request).await
                 }
+                () = sleep(LOOK), if !has_room => continue,
                 decided = next_decided(&mut open) => decided.map(|publications| self.report_decided(publications)),
             };
             match ended {
