@@ -45,10 +45,16 @@ pub fn read<'a>(
     }
 }
 
-/// Whole units, rounded down. Less than zero is zero. Parameters behind them (`76;w=21600`) do not count. `None`: it is
+/// Whole units, rounded down. Less than zero is zero. Parameters behind them (`76;w=21600`) do not count. Where two
+/// servers add a header each, a proxy makes a list of them (RFC 9110, section 5.3), and the least counts. `None`: it is
 /// no number.
 #[must_use]
 pub fn remaining(text: &str) -> Option<u64> {
+    let each: Option<Vec<u64>> = text.split(", ").map(remaining_of_one).collect();
+    each?.into_iter().min()
+}
+
+fn remaining_of_one(text: &str) -> Option<u64> {
     let text = text.split(';').next().unwrap_or_default().trim();
     let (digits, is_debt) = text.strip_prefix('-').map_or((text, false), |d| (d, true));
     let (whole, _) = decimal(digits)?;

@@ -110,10 +110,15 @@ fn a_pair_of_headers_is_read_in_each_form_of_a_reset() {
         ("99999999999999999999", u64::MAX),
         // Docker Hub's registry: with the window (docs.docker.com, pull usage).
         ("76;w=21600", 76),
+        // Two servers add a header each, and a proxy joins them.
+        ("0, 0", 0),
+        ("7, 3;w=60", 3),
     ] {
         assert_eq!(github(left, "1"), Some(vec![(units, Some(1))]), "{left}");
     }
-    for left in ["", "-", ";w=60", "many", "1e3", "1,000", "."] {
+    for left in [
+        "", "-", ";w=60", "many", "1e3", "1,000", ".", "7, many", "7, ",
+    ] {
         assert_eq!(github(left, "1"), None, "{left}");
     }
 }
