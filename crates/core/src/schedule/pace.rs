@@ -33,6 +33,10 @@ const GUARD_SLACK: u64 = 1_000;
 /// Bounds on what a configuration or a downstream may ask for. With them every number here stays
 /// below 2^53 until the year 2250, so that no product overflows and Lua's doubles are exact.
 const HORIZON_MAX: u64 = 60_000_000;
+/// The longest horizon for messages that take several slots. A slow limit needs it: where no lease holds a whole
+/// message, replicas take the slots of each other's messages, and none is ever complete. The row stands still for as
+/// long after Redis lost it.
+const COST_HORIZON_MAX: u64 = 180_000_000;
 /// As the longest window of a rate.
 const HEADROOM_MAX: u64 = micros(MAX_WINDOW);
 
@@ -86,7 +90,7 @@ impl Pace {
             .div_ceil(u128::from(self.units - beyond));
         let period = u64::try_from(stretched).unwrap_or(u64::MAX);
         let spread = period - self.period;
-        let horizon = self.horizon.max((3 * spread).min(HORIZON_MAX));
+        let horizon = self.horizon.max((3 * spread).min(COST_HORIZON_MAX));
         // A replica that gets the slots of a message one by one, with slots of others in between,
         // could never send it. So one lease holds them all, if the horizon reaches that far.
         let max_cost = if spread * 2 <= horizon { beyond + 1 } else { 1 };
@@ -178,8 +182,8 @@ impl Pace {
         self.batch
     }
 
-    /// The cost of the most expensive message. One, if that is more than the longest horizon holds: then no
-    /// lease holds all slots of such a message.
+    /// The cost of the most expensive message. One, if its slots lie more than 90 s apart: then no lease holds all of
+    /// them, and only a replica that is alone sends such a message.
     #[must_use]
     pub const fn max_cost(&self) -> u64 {
         self.max_cost

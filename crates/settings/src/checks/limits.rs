@@ -6,6 +6,7 @@
 //! each other. What can never work is a fault, what costs more than is likely meant is a warning, and both name a value
 //! that would do.
 
+use std::num::NonZeroU32;
 use std::time::Duration;
 
 use super::Checks;
@@ -322,6 +323,24 @@ impl Checks<'_> {
             self.error(keys, message);
             return;
         };
+        let lasts = |cost: u32| {
+            let of_cost = Paced {
+                max_cost: NonZeroU32::new(cost),
+                ..paced.clone()
+            };
+            of_cost.paces().main
+        };
+        let main = lasts(largest);
+        if main.max_cost() < u64::from(largest) {
+            let fits = |cost: &u32| lasts(*cost).max_cost() == u64::from(*cost);
+            let most = (1..largest).rev().find(fits).unwrap_or(1);
+            let spread = Span(Duration::from_secs(main.spread().as_secs()));
+            let message = format!(
+                "{what} take slots that lie {spread} apart in {open}: of several replicas none would get all slots of such a message; write max_cost = {most} or less, or a shorter window"
+            );
+            self.error(keys, message);
+            return;
+        }
         let window = open.window().as_secs_f64();
         let used = window / (window + headroom.as_secs_f64());
         if largest > 1 && used < SPARSE {

@@ -114,3 +114,14 @@ fn where_keys_are_often_full_they_leave_few_unused() {
         assert!(one >= 0.97 && two >= 0.8 && four >= 0.85, "{row}");
     }
 }
+
+/// No lease could hold the slots of such a message before, and the replicas took the slots of each other's messages.
+#[test]
+fn messages_of_a_slow_limit_are_complete() {
+    for (rate, seconds) in [("1000/1h", 7_200), ("20/1m", 3_600)] {
+        for replicas in [1, 2, 3] {
+            let share = used((rate, seconds), 10, replicas, None);
+            assert!(share > 0.8, "{rate}, {replicas} replicas: {share}");
+        }
+    }
+}

@@ -116,6 +116,21 @@ fn a_reserve_that_leaves_too_little_for_a_message() {
     );
 }
 
+/// One replica alone would send it, and two would take the slots of each other's messages.
+#[test]
+fn a_message_whose_slots_no_lease_holds() {
+    assert_eq!(
+        said_of_paced("rate = \"100/1h\"\ncost = \"{{ body.n }}\"\nmax_cost = 10"),
+        [
+            "a.toml:4:12: limits.provider.max_cost: messages of up to 10 units take slots that lie 5m56s apart in 100/1h: of several replicas none would get all slots of such a message; write max_cost = 3 or less, or a shorter window"
+        ]
+    );
+    assert_eq!(
+        said_of_paced("rate = \"1000/1h\"\ncost = \"{{ body.n }}\"\nmax_cost = 10"),
+        Vec::<String>::new()
+    );
+}
+
 #[test]
 fn a_large_cost_leaves_much_of_the_rate() {
     assert_eq!(
