@@ -24,6 +24,7 @@
 
 local GUARD_SLACK, STEP_TOLERANCE, JITTER, INTERVAL_TRUSTED = 1000, 100000, 1000, 1000000
 local CYCLE, LINE_MAX, DAY = 1000000, 60000000, 86400000000
+local FAR_APART = LINE_MAX / 16
 local SHORTER_MAX = 250000
 
 local function div(x, y) return (x - x % y) / y end
@@ -144,6 +145,8 @@ if count > 0 then
   changed = true
 end
 
+local function dither(place) return div(place % 65536 * 40503 % 65536 * CYCLE, 65536) end
+
 -- A replica that wants more than it got receives a turn.
 local left, answer, share, slip = want - count, 0, 0, 0
 if left > 0 then
@@ -153,17 +156,17 @@ if left > 0 then
   else
     local base = math.max(now, s.frozen_until)
     local line_max = base + horizon + (same_rate() and LINE_MAX or CYCLE)
-    local tail = math.max(math.min(s.line, line_max), free_slot(), base)
+    local free = free_slot()
+    local tail = math.max(math.min(s.line, line_max), free, base)
     -- A replica that comes at its turn and finds nothing was overtaken: it goes before the line.
     local overtaken = old and s.frozen_until <= now
     local start = tail
     if overtaken then
-      start, share = math.max(math.min(s.front, line_max), free_slot(), base), turn_share
+      start, share = math.max(math.min(s.front, line_max), free, base), turn_share
     else
       local wait = math.max(tail - (base + horizon), 0)
       -- Cut without a pattern: otherwise the same replicas would get the larger shares in every round.
-      local dither = div(tail % 65536 * 40503 % 65536 * CYCLE, 65536)
-      share = div(batch * math.max(CYCLE - wait, 0) + dither, CYCLE)
+      share = div(batch * math.max(CYCLE - wait, 0) + dither(tail), CYCLE)
     end
     -- The first slot of the share must still be far enough ahead when the replica comes a little after
     -- its turn. Otherwise the row would stand still for as long.
@@ -185,7 +188,10 @@ if left > 0 then
     end
     s.last = math.max(s.last, now)
     local earliest = known and now or now + distrust
-    answer = math.max(last - horizon, earliest + 1)
+    -- Where slots lie far apart, replicas have turns for the same slot: they ask at different times, or the nearest
+    -- one would always be the first.
+    local scatter = period > units * FAR_APART and div(dither(now) * div(horizon, 4), CYCLE) or 0
+    answer = math.max(math.max(last - horizon, 0) + scatter, earliest + 1)
     changed = true
   end
 end

@@ -53,6 +53,8 @@ const CYCLE: u64 = 1_000_000;
 const SHORTER_MAX: u64 = 250_000;
 /// The line never reaches further than this, so that turns lost with crashed replicas cannot add up.
 const LINE_MAX: u64 = 60_000_000;
+/// Of slots that lie further apart the line holds less than sixteen.
+const FAR_APART: u64 = LINE_MAX / 16;
 
 /// What the store keeps for one paced limit: constant size. Times are microseconds of the store's clock, lengths are
 /// microseconds.
@@ -343,7 +345,13 @@ fn queue_up(s: &mut Schedule, pace: &Pace, ask: &Ask, granted: u64, now: u64) ->
     } else {
         now + pace.distrust_micros()
     };
-    let at = last.saturating_sub(pace.horizon).max(earliest + 1);
+    // The line holds few slots that lie far apart, so replicas that wait have turns for the same slot. The replica that
+    // is nearest to the store would always be the first to ask: so they ask at different times.
+    let scatter = match pace.period > pace.units * FAR_APART {
+        true => dither(now) * (pace.horizon / 4) / CYCLE,
+        false => 0,
+    };
+    let at = (last.saturating_sub(pace.horizon) + scatter).max(earliest + 1);
     Some(Turn {
         at: StoreTime::from_micros(at),
         share,
@@ -366,9 +374,8 @@ fn share(pace: &Pace, ask: &Ask, granted: u64, most: u64) -> u64 {
         .max(ask.next_cost(granted).min(left))
 }
 
-/// A part of [`CYCLE`] that differs from one point of the line to the next without a pattern.
-/// Shares are cut to whole units. If all were cut in the same way, the same replicas would get the
-/// larger ones in every round.
+/// A part of [`CYCLE`] that differs from one time to the next without a pattern. Shares are cut to whole units. If all
+/// were cut in the same way, the same replicas would get the larger ones in every round.
 const fn dither(place: u64) -> u64 {
     place % 65_536 * 40_503 % 65_536 * CYCLE / 65_536
 }

@@ -106,3 +106,43 @@ fn however_long_the_line_a_share_holds_the_next_message() {
     let row = 10_000_000 * pace.units / pace.period;
     assert!(granted >= row * 99 / 100, "{granted} of {row} units leased");
 }
+
+/// Slots further apart than the line reaches: all that wait have the turn for the next slot. Each replica asks a little
+/// after its turn, always as late, and the nearest must not get every slot.
+#[test]
+fn a_slow_limit_serves_replicas_at_any_distance() {
+    const FARTHER: u64 = 300;
+    for (rate, replicas) in [
+        ("1/1m", 2),
+        ("2/1m", 2),
+        ("10/1m", 4),
+        ("30/1h", 3),
+        ("1/1h", 3),
+    ] {
+        let pace = pace(rate);
+        let mut state = settled(&pace);
+        let mut asks: Vec<(u64, Option<Turn>)> = vec![(START, None); replicas];
+        let mut granted = vec![0_u64; replicas];
+        while granted.iter().sum::<u64>() < 200 * replicas as u64 {
+            let delay = |replica: usize| 200 + FARTHER * replica as u64;
+            let first = (0..replicas).min_by_key(|replica| asks[*replica].0 + delay(*replica));
+            let replica = first.expect("some ask");
+            let (from, turn) = asks[replica];
+            let now = from + delay(replica);
+            let question = Ask {
+                turn,
+                ..ask(&state, 1, now)
+            };
+            let answer = lease(&mut state, &pace, RUN, &question, at(now));
+            granted[replica] += u64::from(answer.grant.is_some());
+            let again = match answer.turn {
+                Some(turn) => turn.at.as_micros(),
+                // It was served, and the next message waits at once.
+                None => now,
+            };
+            asks[replica] = (again, answer.turn);
+        }
+        let least = granted.iter().min().expect("some replicas");
+        assert!(*least > 140, "{rate}: {granted:?}");
+    }
+}
