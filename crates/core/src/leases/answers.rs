@@ -70,6 +70,8 @@ impl LeaseHolder {
             Some(grant) => self.hold(grant, asking.pace, answer.now, now, is_close),
             None => self.tally.denied += u64::from(want > 0),
         }
+        // A freeze that the store did not know yet holds for these slots, too.
+        self.drop_frozen();
     }
 
     /// Holds the slots of a grant that the store made at `decided`.
@@ -170,7 +172,12 @@ impl LeaseHolder {
         self.shut_until = Some(until);
         let reach = until - self.pace.horizon();
         self.turn = self.turn.filter(|turn| turn.at >= reach);
-        if let Some(end) = self.clock.to_mono(until) {
+        self.drop_frozen();
+    }
+
+    fn drop_frozen(&mut self) {
+        let end = self.shut_until.and_then(|until| self.clock.to_mono(until));
+        if let Some(end) = end {
             self.tally.frozen += self.slots.drop_until(end);
         }
     }
