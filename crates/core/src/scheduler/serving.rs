@@ -46,6 +46,7 @@ impl<T: Queued> Scheduler<T> {
             let item = self.item(best)?;
             if item.is_over(now) {
                 let (item, _) = self.take(best)?;
+                self.restore_start_tag(&item);
                 return Some(dismiss(item));
             }
             let cost = item.cost();
