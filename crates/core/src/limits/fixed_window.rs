@@ -8,10 +8,11 @@
 //!
 //! **Windows of the first call** start with the first call that is granted. Its first call may reach the
 //! downstream a headroom later, and so the downstream's window may end that much later: the next one starts
-//! a headroom after `length`. A window whose units were all returned does not count. A grant that is
-//! neither sent nor given back (its replica died) can start a window that the downstream does not have;
-//! then the downstream's windows lie elsewhere and one of them can hold up to twice the limit, as around
-//! any edge.
+//! a headroom after `length`. A window whose units were all returned does not count. A first grant that is
+//! not sent (its replica died, or it is given back while later ones are sent) can start a window that the
+//! downstream does not have; then the downstream's windows lie elsewhere and one of them can hold up to
+//! twice the limit, as around any edge. A provider that counts in a window of the first call and must never
+//! see that is better described by `sliding_log`.
 //!
 //! **Windows of the clock** start at times that the downstream knows, too. A store knows no calendar: the
 //! boundaries of the windows around now are passed to it.
