@@ -220,13 +220,16 @@ impl<F: Fn(Vec<GrantedCharge>)> Work<F> {
         let now = self.store.clock.now();
         // Computed each time: an operator may shorten a lease, and new calls begin after that.
         let renew_at = self.renewed + renew_every(&self.limits);
+        let correct_at = now + self.book.said.due(now);
         let jobs = [
-            (!self.unreleased.is_empty()).then(|| (self.release_at.since(now), DueWork::Release)),
-            (!self.book.done.is_empty()).then(|| (self.write_at.since(now), DueWork::Done)),
-            (!self.book.said.is_empty()).then(|| (self.book.said.due(now), DueWork::Correct)),
-            (!self.book.running.is_empty()).then(|| (renew_at.since(now), DueWork::Renew)),
+            (!self.unreleased.is_empty()).then_some((self.release_at, DueWork::Release)),
+            (!self.book.done.is_empty()).then_some((self.write_at, DueWork::Done)),
+            (!self.book.said.is_empty()).then_some((correct_at, DueWork::Correct)),
+            (!self.book.running.is_empty()).then_some((renew_at, DueWork::Renew)),
         ];
-        jobs.into_iter().flatten().min_by_key(|(wait, _)| *wait)
+        // Of those that are due already, the one that waits longest: none of them keeps out another.
+        let first = jobs.into_iter().flatten().min_by_key(|(at, _)| *at);
+        first.map(|(at, job)| (at.since(now), job))
     }
 
     /// Returns what is to be released.
@@ -243,6 +246,8 @@ impl<F: Fn(Vec<GrantedCharge>)> Work<F> {
                 self.release_at = self.store.clock.now() + RELEASE_AGAIN;
             }
             DueWork::Done => {
+                // More messages are accepted meanwhile: these gather again.
+                self.write_at = self.store.clock.now() + GATHER;
                 for claims in self.store.done(std::mem::take(&mut self.book.done)).await {
                     self.book.stop_renewing(&claims);
                     (self.freed)(claims);
