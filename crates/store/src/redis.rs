@@ -131,16 +131,23 @@ fn fault(error: &RedisError) -> ErrorClass {
         ErrorKind::AuthenticationFailed => ErrorClass::LockedOut,
         _ => match error.code() {
             Some(code) if PASSING.contains(&code) => ErrorClass::Busy,
-            Some("ERR")
-                if error
-                    .detail()
-                    .is_some_and(|d| d.contains("max number of clients")) =>
-            {
-                ErrorClass::Busy
-            }
+            Some("ERR") => error.detail().map_or(ErrorClass::Refused, fault_of_text),
             Some("NOAUTH" | "WRONGPASS") => ErrorClass::LockedOut,
             _ => ErrorClass::Refused,
         },
+    }
+}
+
+/// Sorts an error whose code says nothing. Redis before 7.0 and Dragonfly wrap an error of a command in a script:
+/// `Error running script (call to f_…): @user_script:4: @user_script: 4: -READONLY You can't write …`.
+fn fault_of_text(detail: &str) -> ErrorClass {
+    let has_code = |code: &str| detail.contains(&format!("-{code} "));
+    if has_code("READONLY") {
+        ErrorClass::Broken
+    } else if detail.contains("max number of clients") || PASSING.into_iter().any(has_code) {
+        ErrorClass::Busy
+    } else {
+        ErrorClass::Refused
     }
 }
 
