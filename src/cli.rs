@@ -35,7 +35,7 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
-use self::exit::{Exit, Refusal, exit};
+use self::exit::{Exit, Refusal, exit, variables};
 use crate::wire;
 use sluiced_telemetry::logs;
 
@@ -131,7 +131,7 @@ async fn dispatch(name: &str, command: Command) -> Result<ExitCode, Box<dyn std:
     let (mut out, mut err) = (PipedOutput(&stdout), PipedOutput(&stderr));
     let (colour, faults) = (logs::colours(&stdout), logs::colours(&stderr));
     let asks = stderr.is_terminal() && io::stdin().is_terminal();
-    let env = std::env::vars();
+    let env = variables();
     let done = match command {
         Command::Run(args) => Ok(run::run(&args, &mut err, faults).await?),
         Command::Check(args) => {

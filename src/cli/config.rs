@@ -82,6 +82,10 @@ fn start(file: &Path, texts: Texts, out: &mut impl Write) -> io::Result<()> {
         file.with_extension("tests.toml"),
         file.with_file_name(SCHEMA),
     );
+    if file.file_name() == schema.file_name() {
+        let taken = io::Error::other("the schema for editors gets this name; choose another");
+        return Err(failed(file, taken));
+    }
     for path in [file, &tests] {
         if path.exists() {
             return Err(failed(path, io::ErrorKind::AlreadyExists.into()));

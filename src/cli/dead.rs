@@ -20,7 +20,7 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 use secrecy::SecretString;
 
-use super::exit::{Exit, Refusal, find_named, load_configuration, only_one_of};
+use super::exit::{Exit, Refusal, find_named, load_configuration, only_one_of, variables};
 use super::shell;
 use super::text::counted;
 use crate::wire;
@@ -140,7 +140,7 @@ impl LettersLocation {
             });
         }
         let needs = Needs::Section("rabbitmq");
-        let loaded = load_configuration(needs, &self.config, std::env::vars())?;
+        let loaded = load_configuration(needs, &self.config, variables())?;
         if loaded.settings.backend.queue == QueueBackend::Embedded {
             return Err(Refusal::Failed(format!(
                 "with `backend.queue = \"embedded\"` there is no queue of dead letters: what was not delivered is in `{}`",

@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::fs;
 use std::io::{self, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -107,6 +108,34 @@ pub(super) fn only_one_of(option: &str, is_given: bool, config: &[PathBuf]) -> R
             "{option} stands in for --config; write one of them"
         ))),
         false => Ok(()),
+    }
+}
+
+/// The variables of the environment. One whose name is no UTF-8 is none of ours; of a value that is none, what can be
+/// read.
+pub(super) fn variables() -> impl Iterator<Item = (String, String)> {
+    std::env::vars_os().filter_map(|(name, value)| {
+        let name = name.into_string().ok()?;
+        Some((name, value.to_string_lossy().into_owned()))
+    })
+}
+
+/// Refuses to write to a file that was read.
+pub(super) fn writes_over_no_input<'a>(
+    option: &str,
+    output: &Path,
+    inputs: impl IntoIterator<Item = &'a PathBuf>,
+) -> Result<(), Refusal> {
+    let Ok(output) = fs::canonicalize(output) else {
+        return Ok(());
+    };
+    let is_it = |path: &&PathBuf| fs::canonicalize(path).is_ok_and(|path| path == output);
+    match inputs.into_iter().find(is_it) {
+        Some(input) => Err(Refusal::Arguments(format!(
+            "{option} {} is one of the files that are read: name another file for the results",
+            input.display()
+        ))),
+        None => Ok(()),
     }
 }
 

@@ -16,7 +16,7 @@ use clap::Args;
 use serde_json::{Value, json};
 
 use super::dead::{self, FoundLetters};
-use super::exit::{Exit, Refusal, load_configuration};
+use super::exit::{Exit, Refusal, load_configuration, variables};
 use super::limits::LimitsLocation;
 use super::limits::key::{self, KeyState};
 use super::shell;
@@ -79,7 +79,7 @@ struct FoundKey {
 pub(super) async fn run(args: &FindArgs, out: &mut (impl Write + Send)) -> Result<Exit, Refusal> {
     // These questions need no secret of a downstream, and not always one of Redis.
     let needs = Needs::Section("rabbitmq");
-    let settings = load_configuration(needs, &args.config, std::env::vars())?.settings;
+    let settings = load_configuration(needs, &args.config, variables())?.settings;
     if let Some(route) = &args.route {
         super::trial::choose_route(&settings, Some(route))?;
     }
@@ -93,7 +93,15 @@ pub(super) async fn run(args: &FindArgs, out: &mut (impl Write + Send)) -> Resul
     let route = args.route.as_deref().or(route_of_letters);
     let asked = args.id.as_ref().map(|id| own_keys(&settings, route, id));
     let keys = [asked.unwrap_or_default(), named_keys(&settings, args)?];
-    let [own, named] = look_up(args, keys).await?;
+    let (found, unasked) = match look_up(args, keys).await {
+        Ok(found) => (found, None),
+        // The letter is shown all the same.
+        Err(why) if letters.as_ref().is_some_and(|found| !found.is_empty()) => {
+            (Default::default(), Some(why))
+        }
+        Err(why) => return Err(why),
+    };
+    let [own, named] = found;
     let is_letter = letters.as_ref().is_some_and(|letters| !letters.is_empty());
     let is_known = |key: &FoundKey| key.state.is_known();
     let known = is_letter || own.iter().chain(&named).any(is_known);
@@ -109,6 +117,9 @@ pub(super) async fn run(args: &FindArgs, out: &mut (impl Write + Send)) -> Resul
     match args.json {
         true => writeln!(out, "{:#}", traces.as_json(args))?,
         false => traces.write(args, &settings, out)?,
+    }
+    if let Some(why) = unasked {
+        return Err(why);
     }
     Ok(if known { Exit::Done } else { Exit::Failed })
 }
@@ -235,6 +246,10 @@ fn named_keys(settings: &Settings, args: &FindArgs) -> Result<Vec<AskedKey>, Ref
             continue;
         }
         let queues = settings.queues_of(limit);
+        if queues.is_empty() {
+            let why = format!("no route uses limits.{limit}: it counts no message");
+            return Err(Refusal::Arguments(why));
+        }
         match only {
             None => keys.extend(queues.into_iter().map(|queue| of(Some(queue)))),
             Some((_, own)) if queues.contains(&own.as_str()) => keys.push(of(Some(own))),

@@ -19,7 +19,7 @@ use secrecy::SecretString;
 use serde_json::json;
 
 use self::key::WaitReasons;
-use super::exit::{Exit, Refusal, find_named, load_configuration, only_one_of};
+use super::exit::{Exit, Refusal, find_named, load_configuration, only_one_of, variables};
 use super::shell;
 use super::text::counted;
 use crate::wire;
@@ -152,7 +152,7 @@ impl LimitsLocation {
             (options, None)
         } else {
             let needs = Needs::Section("redis");
-            let loaded = load_configuration(needs, &self.config, std::env::vars())?;
+            let loaded = load_configuration(needs, &self.config, variables())?;
             if loaded.settings.backend.limits == LimitBackend::Memory {
                 return Err(Refusal::Failed(
                     "these limits are kept in the process that runs (`backend.limits = \
@@ -243,10 +243,15 @@ async fn open(args: &OpenArgs, out: &mut (impl Write + Send)) -> Result<(), Refu
         Some(state) => state.forgive(&*opened.store, name).await?,
         None => WaitReasons::default(),
     };
-    // The notice comes last: replicas ask again at once.
-    let at = policy.open().await?.ok_or_else(|| unused_limit(name, ""))?;
+    // The notice comes last: replicas ask again at once. A paused limit is not opened: a loss may hide behind the
+    // pause.
+    let at = match paused {
+        Some(_) => None,
+        None => Some(policy.open().await?.ok_or_else(|| unused_limit(name, ""))?),
+    };
+    let at = at.map(|at| at.to_string());
     if args.location.json {
-        let said = json!({ "name": name, "was_closed": why == Some(ClosedReason::Lost), "opened": at.to_string(),
+        let said = json!({ "name": name, "was_closed": why == Some(ClosedReason::Lost), "opened": at,
             "forgiven_units": waited.owed, "forgot_quota": waited.quota });
         writeln!(out, "{said:#}")?;
         return Ok(());
@@ -280,7 +285,7 @@ fn write_opened(
         Some(ClosedReason::Lost) => writeln!(out, "{name}: open, whatever was lost before")?,
         Some(ClosedReason::Paused) => writeln!(
             out,
-            "{name}: nothing was to be opened; it is paused, and `sluiced limits resume {name}` ends that"
+            "{name}: nothing was opened; it is paused, and `sluiced limits resume {name}` ends that"
         )?,
         Some(ClosedReason::Guard) => writeln!(
             out,

@@ -31,7 +31,7 @@ use self::findings::{Finding, PlanFacts, PlanOmissions, Weight, findings, zone};
 use self::messages::{DrawnMessages, draw_messages, messages_of_trace};
 use self::trace::read_trace;
 use self::words::{PlanHead, time};
-use super::exit::{Exit, Refusal, load_configuration};
+use super::exit::{Exit, Refusal, load_configuration, writes_over_no_input};
 use super::shell;
 use super::trial::choose_route;
 use crate::wire::PlannedRoute;
@@ -100,6 +100,11 @@ pub(super) fn run(
     env: impl Iterator<Item = (String, String)>,
     out: &mut impl Write,
 ) -> Result<Exit, Refusal> {
+    if let Some(svg) = &args.svg {
+        let keys = args.keys.iter().filter_map(KeysOf::file);
+        let inputs = args.config.iter().chain(&args.trace).chain(keys);
+        writes_over_no_input("--svg", svg, inputs)?;
+    }
     let Loaded { settings, .. } = load_configuration(Needs::Nothing, &args.config, env)?;
     let (name, whole) = choose_route(&settings, args.route.as_deref())?;
     let (remaining, once) = without_once(&settings, whole)?;

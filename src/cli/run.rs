@@ -24,7 +24,7 @@ use tracing::{error, info, warn};
 
 use self::reload::Reloads;
 use super::check::{check_misfits, report};
-use super::exit::{Exit, StopSignals};
+use super::exit::{Exit, StopSignals, variables};
 use crate::wire::{self, RunningDaemon, SettledCounts, WireError};
 use sluiced_core::rate::Span;
 use sluiced_pipeline::PipelineLeftover;
@@ -117,7 +117,7 @@ pub async fn run(args: &RunArgs, err: &mut impl Write, colour: bool) -> io::Resu
 
 /// The configuration; `None`: it is wrong, and `err` says why.
 fn configuration(args: &RunArgs, err: &mut impl Write, colour: bool) -> io::Result<Option<Loaded>> {
-    let configuration = settings::load(&args.config, std::env::vars());
+    let configuration = settings::load(&args.config, variables());
     let loaded = match check_misfits(configuration, wire::misfits) {
         Ok(loaded) => loaded,
         Err(faults) => return report(&faults, err, colour).map(|()| None),

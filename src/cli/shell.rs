@@ -15,7 +15,7 @@ use clap_complete::env::Shells;
 use clap_complete::{ArgValueCandidates, CompleteEnv, CompletionCandidate, Shell};
 use clap_mangen::Man;
 
-use super::exit::Exit;
+use super::exit::{Exit, variables};
 use sluiced_settings::types::Settings;
 use sluiced_settings::{self as settings, Needs};
 
@@ -75,7 +75,7 @@ fn names(of: fn(Settings) -> Vec<String>) -> Vec<CompletionCandidate> {
     if files.is_empty() {
         files.extend(std::env::var_os("SLUICED_CONFIG").map(PathBuf::from));
     }
-    let loaded = settings::load_with(Needs::Nothing, &files, None, std::env::vars());
+    let loaded = settings::load_with(Needs::Nothing, &files, None, variables());
     let names = loaded.map_or_else(|_| Vec::new(), |loaded| of(loaded.settings));
     names.into_iter().map(CompletionCandidate::new).collect()
 }

@@ -17,7 +17,7 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use rustix::termios::tcgetwinsize;
 
-use super::exit::{Exit, Refusal, load_configuration};
+use super::exit::{Exit, Refusal, load_configuration, variables};
 use super::limits::LimitsLocation;
 use super::text::printable;
 use super::view::view;
@@ -64,9 +64,9 @@ pub(super) async fn status(
     out: &mut impl Write,
     terminal: bool,
 ) -> Result<Exit, Refusal> {
-    let replica = args.replica.find(std::env::vars()).await?;
+    let replica = args.replica.find(variables()).await?;
     if args.json {
-        let text = replica.text().await.map_err(Refusal::Failed)?;
+        let text = replica.json().await.map_err(Refusal::Failed)?;
         writeln!(out, "{}", text.trim_end())?;
         return Ok(Exit::Done);
     }
@@ -166,8 +166,18 @@ impl AskedReplica {
 
     /// The fleet, as the replica knows it.
     pub(super) async fn fleet(&self) -> Result<Fleet, String> {
+        self.fleet_of(&self.text().await?)
+    }
+
+    /// The answer itself, if it is one of sluiced.
+    async fn json(&self) -> Result<String, String> {
         let text = self.text().await?;
-        serde_json::from_str(&text)
+        self.fleet_of(&text)?;
+        Ok(text)
+    }
+
+    fn fleet_of(&self, text: &str) -> Result<Fleet, String> {
+        serde_json::from_str(text)
             .map_err(|why| format!("{} is no replica of sluiced: {why}", self.url))
     }
 
@@ -221,7 +231,7 @@ pub async fn health(args: &HealthArgs, out: &mut dyn Write) -> io::Result<Exit> 
     let heard = ask(url.clone()).await;
     match heard {
         Ok(body) => {
-            writeln!(out, "{}", body.trim_end())?;
+            writeln!(out, "{}", printable(body.trim_end()))?;
             Ok(Exit::Done)
         }
         Err(ill) => {

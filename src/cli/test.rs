@@ -23,7 +23,7 @@ use toml::Spanned;
 
 use self::cases::Cases;
 use super::check::check_misfits;
-use super::exit::{Exit, Refusal, load_configuration};
+use super::exit::{Exit, Refusal, load_configuration, writes_over_no_input};
 use crate::wire;
 use sluiced_settings::{Loaded, Needs};
 
@@ -62,7 +62,10 @@ pub(super) fn run(
 ) -> Result<Exit, Refusal> {
     let configuration = load_configuration(Needs::MadeUp, &args.config, env)?;
     let loaded = check_misfits(Ok(configuration), wire::misfits).map_err(Refusal::Faults)?;
-    writes_over_no_input(args)?;
+    if let Some(junit) = &args.junit {
+        // The results would replace it.
+        writes_over_no_input("--junit", junit, args.config.iter().chain(&args.tests))?;
+    }
     let mut files = Vec::new();
     for path in &args.tests {
         let name = path.display().to_string();
@@ -85,22 +88,6 @@ pub(super) fn run(
     } else {
         Exit::Failed
     })
-}
-
-/// Refuses a `--junit` file that is one of the files that were read: the results would replace it.
-fn writes_over_no_input(args: &TestArgs) -> Result<(), Refusal> {
-    let Some(Ok(junit)) = args.junit.as_ref().map(fs::canonicalize) else {
-        return Ok(());
-    };
-    let mut inputs = args.config.iter().chain(&args.tests);
-    let is_it = |path: &&PathBuf| fs::canonicalize(path).is_ok_and(|path| path == junit);
-    match inputs.find(is_it) {
-        Some(input) => Err(Refusal::Arguments(format!(
-            "--junit {} is one of the files that are read: name another file for the results",
-            input.display()
-        ))),
-        None => Ok(()),
-    }
 }
 
 fn read(path: &Path) -> Result<String, Refusal> {

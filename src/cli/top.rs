@@ -12,7 +12,7 @@ use tokio::io::{AsyncRead, AsyncReadExt as _};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-use super::exit::{Exit, Refusal, StopSignals};
+use super::exit::{Exit, Refusal, StopSignals, variables};
 use super::status::{AskedReplica, ReplicaArgs, size};
 use super::view::{not_answered, view};
 
@@ -53,7 +53,7 @@ pub(super) async fn top(
     out: &mut impl Write,
     colour: bool,
 ) -> Result<Exit, Refusal> {
-    let asked = args.replica.find(std::env::vars()).await?;
+    let asked = args.replica.find(variables()).await?;
     let mut signals = StopSignals::new()?;
     let modes = Modes::set();
     write!(out, "{ENTER}")?;

@@ -84,7 +84,12 @@ pub(super) async fn run(args: &TryArgs, out: &mut (impl Write + Send)) -> Result
     } else {
         read(args)?
     };
-    let inputs = trial.route.limit_inputs(&message).map_err(|why| {
+    trial.check_size(&message).map_err(|why| {
+        Refusal::Failed(format!(
+            "route {name}: it is too large: {why}; it would be a dead letter"
+        ))
+    })?;
+    let inputs = trial.limit_inputs_at(&message, 1).map_err(|why| {
         Refusal::Failed(format!(
             "route {name}: a limit cannot count it: {why}; it would be a dead letter (`on_invalid`)"
         ))

@@ -110,6 +110,21 @@ impl Trial {
         })
     }
 
+    /// Whether the route takes a body of that size.
+    ///
+    /// # Errors
+    /// When it is too large.
+    pub fn check_size(&self, message: &Message) -> Result<(), Undecodable> {
+        let (bytes, most) = (message.body.len() as u64, self.route.rules.max_body);
+        if bytes <= most {
+            return Ok(());
+        }
+        Err(Undecodable {
+            what: "body".to_owned(),
+            why: format!("it has {bytes} bytes; max_body is {most}"),
+        })
+    }
+
     /// What the limits of the route count of the message at this call, from 1.
     ///
     /// # Errors
@@ -119,13 +134,7 @@ impl Trial {
         message: &Message,
         attempt: u32,
     ) -> Result<LimitInputs, Undecodable> {
-        let (bytes, most) = (message.body.len() as u64, self.route.rules.max_body);
-        if bytes > most {
-            return Err(Undecodable {
-                what: "body".to_owned(),
-                why: format!("it has {bytes} bytes; max_body is {most}"),
-            });
-        }
+        self.check_size(message)?;
         let inputs = self
             .route
             .templates

@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use super::checks;
@@ -157,9 +158,13 @@ fn read(file: &Path) -> Result<String, String> {
     if facts.is_dir() {
         return Err("this is a directory; name a file".to_owned());
     }
-    if facts.len() > MAX_FILE {
+    // A device has no length.
+    let opened = fs::File::open(file).map_err(unreadable)?;
+    let mut bytes = Vec::new();
+    let read = opened.take(MAX_FILE + 1).read_to_end(&mut bytes);
+    read.map_err(unreadable)?;
+    if bytes.len() as u64 > MAX_FILE {
         return Err("the file is larger than 4 MiB: this is no configuration".to_owned());
     }
-    let bytes = fs::read(file).map_err(unreadable)?;
     String::from_utf8(bytes).map_err(|_| "the file is no text in UTF-8".to_owned())
 }

@@ -214,6 +214,21 @@ pub fn words(text: &str) -> Result<Vec<(&str, &str)>, PolicyTextError> {
         .collect()
 }
 
+/// Which of the words that only a restart changes differs between two policies of a paced limit. Replicas that have the
+/// one take no slots under the other.
+#[must_use]
+pub fn divided_otherwise(before: &str, after: &str) -> Option<&'static str> {
+    let of = |text| words(ends(text).0).unwrap_or_default();
+    let (before, after) = (of(before), of(after));
+    let value = |words: &[(&str, &str)], name| {
+        let found = words.iter().find(|(known, _)| *known == name);
+        found.map(|(_, value)| (*value).to_owned())
+    };
+    [MAX_COST, RESERVE]
+        .into_iter()
+        .find(|name| value(&before, *name) != value(&after, *name))
+}
+
 /// A line of names and values.
 pub fn line<'a>(policy: impl Iterator<Item = (&'a str, impl fmt::Display)>) -> String {
     let words: Vec<_> = policy

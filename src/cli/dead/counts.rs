@@ -7,6 +7,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::{SUFFIX, letters};
+use crate::cli::text::printable;
 
 /// What a command found out about each queue: written at once, or in the end as one list of JSON.
 pub(super) struct QueueResults {
@@ -103,7 +104,8 @@ impl LetterCounts for ReplayCounts {
         let queues: Vec<_> = self.to.iter().map(String::as_str).collect();
         let to = match queues.is_empty() {
             true => String::new(),
-            false => format!(" to {}", queues.join(", ")),
+            // The header of a letter names its queue.
+            false => format!(" to {}", printable(&queues.join(", "))),
         };
         if self.dry_run {
             writeln!(out, "  {} would be replayed{to}", self.meant)?;

@@ -17,6 +17,7 @@ use super::counts::{QueueResults, ReplayCounts};
 use super::letter::{Decision, Filter, FilterArgs, LetterFacts};
 use super::{Console, DeadQueues, LettersLocation, Refusal, SUFFIX};
 use crate::cli::exit::StopSignals;
+use crate::cli::text::printable;
 use sluiced_amqp::rabbit::letters::{BATCH, BATCH_BYTES, Letter, Letters, Replay};
 use sluiced_core::judge::DeadReason;
 use sluiced_core::rate::Rate;
@@ -279,6 +280,7 @@ impl ReplayRun<'_> {
         let queues: BTreeSet<String> = batch.iter().map(|replay| replay.queue.clone()).collect();
         for queue in queues {
             if !letters.can_go_to(&queue).await? {
+                let queue = printable(&queue);
                 return Err(Refusal::Failed(format!(
                     "queue `{queue}` does not exist, and nothing more was replayed; declare it, or name another with --to"
                 )));
@@ -288,13 +290,20 @@ impl ReplayRun<'_> {
         if count == 0 {
             return Ok(());
         }
+        self.pace.wait(&self.stop).await;
+        if self.stop.is_cancelled() {
+            for replay in batch {
+                letters.leave(replay.letter).await?;
+            }
+            return Ok(());
+        }
         let moved = letters.replay(batch).await;
+        self.pace.note_sent(count);
         counts.replayed += moved.taken as u64;
         if let Some(fault) = moved.fault {
             counts.unconfirmed = count - moved.taken;
             return Err(fault.into());
         }
-        self.pace.wait(count, &self.stop).await;
         Ok(())
     }
 }
@@ -353,14 +362,16 @@ impl ReplayPace {
         self.rate.map_or(usize::MAX, count).max(1)
     }
 
-    /// So many letters went just now: waits until the next batch is due, or until `stop`. Time in which none went (the
-    /// queue was read, for example) is not made up for.
-    async fn wait(&mut self, count: usize, stop: &CancellationToken) {
-        let Some(rate) = self.rate else {
-            return;
-        };
-        let length = Duration::from_secs_f64(count as f64 / rate.per_second());
-        self.due = self.due.max(Instant::now()) + length;
+    /// So many letters went just now. Time in which none went (the queue was read, for example) is not made up for.
+    fn note_sent(&mut self, count: usize) {
+        if let Some(rate) = self.rate {
+            let length = Duration::from_secs_f64(count as f64 / rate.per_second());
+            self.due = self.due.max(Instant::now()) + length;
+        }
+    }
+
+    /// Waits until the next batch is due, or until `stop`.
+    async fn wait(&self, stop: &CancellationToken) {
         tokio::select! {
             () = sleep_until(self.due) => {}
             () = stop.cancelled() => {}
@@ -400,14 +411,12 @@ mod tests {
         let mut pace = ReplayPace::of(Some("10/1s".parse().unwrap()));
         let (begun, stop) = (Instant::now(), CancellationToken::new());
         let passed = || begun.elapsed().as_secs();
-        pace.wait(10, &stop).await;
-        pace.wait(10, &stop).await;
-        assert_eq!(passed(), 2);
-        // The next queue is read.
-        tokio::time::advance(Duration::from_secs(30)).await;
-        for expected in [33, 34] {
-            pace.wait(10, &stop).await;
-            assert_eq!(passed(), expected);
+        for (reads, sent_at) in [(0, 0), (0, 1), (30, 31), (0, 32), (0, 33)] {
+            // The next queue is read.
+            tokio::time::advance(Duration::from_secs(reads)).await;
+            pace.wait(&stop).await;
+            assert_eq!(passed(), sent_at);
+            pace.note_sent(10);
         }
     }
 

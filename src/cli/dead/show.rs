@@ -148,7 +148,7 @@ pub(super) fn in_short(queue: &str, letter: &Letter) -> (Vec<(String, String)>, 
 fn known_in_lines(facts: impl IntoIterator<Item = Fact>) -> Vec<(String, String)> {
     let known = facts.into_iter();
     known
-        .filter_map(|(label, value)| Some((label, in_a_line(&value?, VALUE))))
+        .filter_map(|(label, value)| Some((in_a_line(&label, VALUE), in_a_line(&value?, VALUE))))
         .collect()
 }
 

@@ -8,6 +8,7 @@ use std::io::{self, Write};
 
 use serde_json::json;
 
+use super::set::check_division;
 use super::show::short_policy;
 use super::{NameArgs, Refusal, operator, unused_limit, write_change};
 use crate::wire::kind;
@@ -35,6 +36,7 @@ pub(super) async fn run(args: &NameArgs, out: &mut (impl Write + Send)) -> Resul
             "the file makes `{name}` a {is} limit, and in force is a {was} one: the kind changes once most replicas have the file"
         )));
     }
+    check_division(name, &before.text, &file)?;
     let (was, is) = (short_policy(&before.text), short_policy(&file));
     let as_json = |version: u64| {
         let said = json!({ "name": name, "before": was, "in_force": is, "version": version });

@@ -13,7 +13,7 @@ use serde_json::json;
 
 use super::show::short_policy;
 use super::{LimitsLocation, OpenLimits, Refusal, length, operator, unused_limit, write_change};
-use crate::cli::exit::agrees;
+use crate::cli::exit::{agrees, variables};
 use crate::cli::shell;
 use crate::wire::kind;
 use sluiced_core::policy::{ADAPTED, LimitPolicy, PolicyUpdate, ending, ends};
@@ -69,6 +69,7 @@ pub(super) async fn run(
         let amounts = shares(&asked, &file)?;
         let changes: Vec<_> = amounts.iter().map(|(n, value)| (*n, &**value)).collect();
         let mut after = updated(&opened, &args.name, &before, &changes)?.policy_line();
+        check_division(&args.name, &before, &after)?;
         if !agreed && let Some(grown) = more_than_twice(&file, &after) {
             agree(&args.name, &grown, prompt.take())?;
             agreed = true;
@@ -202,6 +203,16 @@ fn base(
     }
 }
 
+/// Refuses values that the running replicas could not use: they would take no slots under them.
+pub(super) fn check_division(name: &str, in_force: &str, after: &str) -> Result<(), Refusal> {
+    match policy::divided_otherwise(in_force, after) {
+        None => Ok(()),
+        Some(key) => Err(Refusal::Failed(format!(
+            "this file gives `{name}` another {key} than the replicas have, and under that they would send nothing: restart them with this file, which counts once most of them have it, or use the file that they have"
+        ))),
+    }
+}
+
 /// The limit with the changes, if a configuration with it is a good one.
 fn updated(
     opened: &OpenLimits,
@@ -252,11 +263,16 @@ pub(super) fn limit_of_words(
         name: "the arguments".to_owned(),
         text: document(name, words, opened.loaded.is_none()),
     };
+    // With --redis no file and no variable is meant, though SLUICED_CONFIG may name one.
+    let (files, env) = match &opened.loaded {
+        Some(_) => (&*opened.location.config, variables().collect()),
+        None => (&[][..], Vec::new()),
+    };
     let loaded = settings::load_with(
         settings::Needs::Section("redis"),
-        &opened.location.config,
+        files,
         Some(extra),
-        std::env::vars(),
+        env.into_iter(),
     )
     .map_err(Refusal::Values)?;
     let limit = loaded.settings.limits.get(name).cloned();

@@ -300,6 +300,9 @@ fn left(line: &str, now: StoreTime) -> Option<String> {
 /// The most important value: the rate, or what the kind has instead.
 fn main_value(line: &str) -> String {
     let value = |name| value(line, name);
+    if let Some(ttl) = value("ttl") {
+        return format!("once in {ttl}");
+    }
     match (value("rate"), value("capacity"), value("limit")) {
         (Some(rate), ..) => match adapted(line) {
             Some(lowered) => format!("{lowered} (adaptive, of {rate})"),

@@ -27,6 +27,16 @@ enum KeysFrom {
     File(PathBuf),
 }
 
+impl KeysOf {
+    /// The file that is read.
+    pub(super) const fn file(&self) -> Option<&PathBuf> {
+        match &self.from {
+            KeysFrom::Count(_) => None,
+            KeysFrom::File(path) => Some(path),
+        }
+    }
+}
+
 /// `--cost`: `3`, `1-3`, `provider=3` or `provider=1-3`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct CostsOf {

@@ -8,8 +8,8 @@ use serde::Serialize;
 
 use super::figures::Figures;
 use super::limits::LimitFigures;
-use super::words::{messages, often, short, time};
-use crate::cli::text::grouped;
+use super::words::{KEY, messages, often, short, time};
+use crate::cli::text::{grouped, in_a_line};
 use sluiced_core::time::micros;
 use sluiced_core::zone::Zone;
 use sluiced_settings::made::ZoneText;
@@ -148,6 +148,7 @@ impl PlanFacts<'_> {
         let (worst, wanted) = limit.worst.as_ref().filter(|_| limit.beyond > 0)?;
         let (beyond, keys) = (grouped(limit.beyond as u64), grouped(limit.keys as u64));
         let fit = limit.burst + limit.per_second * self.seconds();
+        let worst = in_a_line(worst, KEY);
         let text = format!(
             "limits.{name} lets {} pass for each key, and {beyond} of {keys} keys want more: \
              `{worst}` wants {} units in this time, of which about {} can pass.{}",

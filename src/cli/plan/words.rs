@@ -11,6 +11,8 @@ use crate::cli::text::{grouped, in_a_line, padded, plural, rough, wrapped};
 
 /// Columns of a terminal.
 const WIDTH: usize = 80;
+/// So many characters of a key are shown.
+pub(super) const KEY: usize = 60;
 
 /// What a plan is about, for its first line.
 #[derive(Debug)]
@@ -160,6 +162,7 @@ fn used(limit: &LimitFigures) -> [String; 2] {
     let mut text = if limit.has_key {
         let busiest_key = limit.busiest.as_ref();
         let busiest = busiest_key.map_or_else(String::new, |(key, units)| {
+            let key = in_a_line(key, KEY);
             format!(", the busiest ({key}) used {}", counted(*units, "unit"))
         });
         let rate = often(limit.per_second);

@@ -11,6 +11,7 @@ use tokio::signal::unix::Signal;
 use tracing::{error, info, warn};
 
 use crate::cli::check::check_misfits;
+use crate::cli::exit::variables;
 use crate::wire::{self, Policies};
 use sluiced_settings::{self as settings, KeyPath, Loaded, Severity};
 use sluiced_telemetry::notify::Notifier;
@@ -51,7 +52,7 @@ impl Reloads {
     }
 
     fn reload(&self) {
-        let configuration = settings::load(&self.files, std::env::vars());
+        let configuration = settings::load(&self.files, variables());
         let new = match check_misfits(configuration, wire::misfits) {
             Ok(new) => new,
             Err(faults) => {

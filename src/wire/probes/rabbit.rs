@@ -151,7 +151,9 @@ async fn first_message(
         Err(error) => return Ok(format!("; no message was looked at: {error}")),
     };
     let usable = trial.map_err(|error| error.why).and_then(|trial| {
-        let inputs = trial.route.limit_inputs(&message);
+        let too_large = |why| format!("it is too large: {why}");
+        trial.check_size(&message).map_err(too_large)?;
+        let inputs = trial.limit_inputs_at(&message, 1);
         let invalid = |why| format!("a limit cannot count it: {why}");
         inputs.map_err(invalid)?;
         let undecodable = |why| format!("no request can be made of it: {why}");
