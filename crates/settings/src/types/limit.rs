@@ -143,7 +143,8 @@ table! {
         cost: Costing = COST, Default 1;
         /// The most that one message may cost; a message that costs more is invalid. (max_cost - 1) / units of the
         /// rate stay unused for it. Absent: the plain cost, or 10 for a template; for a route of the kind smpp 10, but no
-        /// more than half of the rate and the window of its connections.
+        /// more than half of the rate and the window of its connections. The slots of a message may lie up to
+        /// 90 s apart.
         max_cost: Option<NonZeroU32> = UNITS, Optional 10;
         /// The share of the rate that only messages of reserve_priority and above may use; they may use the rest too.
         /// Absent: none.
