@@ -208,7 +208,7 @@ pub(super) fn check_division(name: &str, in_force: &str, after: &str) -> Result<
     match policy::divided_otherwise(in_force, after) {
         None => Ok(()),
         Some(key) => Err(Refusal::Failed(format!(
-            "this file gives `{name}` another {key} than the replicas have, and under that they would send nothing: restart them with this file, which counts once most of them have it, or use the file that they have"
+            "`{name}` would have another {key} than the running replicas have, and under that they would send nothing: {key} changes with a file, once most replicas were restarted with it"
         ))),
     }
 }
@@ -241,6 +241,10 @@ fn updated(
         |(value, _): &&(&str, &str)| kept.is_some_and(|l| !l.policy_names().contains(value));
     let unchangeable = changes.iter().find(fixed).map(|(value, _)| *value);
     words.extend(changes);
+    // Without the word it is 1, and a file without it may give another one at another rate.
+    if kind(before) == "paced" && words.iter().all(|(known, _)| *known != "max_cost") {
+        words.push(("max_cost", "1"));
+    }
     let limit = limit_of_words(opened, name, &words)?;
     // A name that no limit has was reported before, with the nearest known name.
     if let Some(value) = unchangeable {

@@ -90,10 +90,16 @@ impl Pace {
             .div_ceil(u128::from(self.units - beyond));
         let period = u64::try_from(stretched).unwrap_or(u64::MAX);
         let spread = period - self.period;
-        let horizon = self.horizon.max((3 * spread).min(COST_HORIZON_MAX));
+        let horizon = self
+            .horizon
+            .max(spread.saturating_mul(3).min(COST_HORIZON_MAX));
         // A replica that gets the slots of a message one by one, with slots of others in between,
         // could never send it. So one lease holds them all, if the horizon reaches that far.
-        let max_cost = if spread * 2 <= horizon { beyond + 1 } else { 1 };
+        let max_cost = if spread.saturating_mul(2) <= horizon {
+            beyond + 1
+        } else {
+            1
+        };
         Self {
             batch: batch(self.units, period, horizon).max(max_cost),
             max_cost,

@@ -6,14 +6,13 @@
 //! each other. What can never work is a fault, what costs more than is likely meant is a warning, and both name a value
 //! that would do.
 
-use std::num::NonZeroU32;
 use std::time::Duration;
 
 use super::Checks;
 use crate::made::Costing;
 use crate::path::KeyPath;
 use crate::text::{TemplateText, WindowRate};
-use crate::types::{FixedWindow, Limit, Paced};
+use crate::types::{FixedWindow, Limit, LimitBackend, Paced};
 use sluiced_core::limits::most_plausible;
 use sluiced_core::rate::{Cost, MAX_WINDOW, Span};
 use sluiced_template as template;
@@ -323,20 +322,24 @@ impl Checks<'_> {
             self.error(keys, message);
             return;
         };
-        let lasts = |cost: u32| {
-            let of_cost = Paced {
-                max_cost: NonZeroU32::new(cost),
-                ..paced.clone()
+        let units = rate.units().get();
+        let is_shared = self.settings.backend.limits == LimitBackend::Redis;
+        if is_shared && !paced.leases_whole(units, largest) {
+            let (mut most, mut beyond) = (1, largest);
+            while beyond - most > 1 {
+                let middle = most.midpoint(beyond);
+                match paced.leases_whole(units, middle) {
+                    true => most = middle,
+                    false => beyond = middle,
+                }
+            }
+            let spread = Span(Duration::from_secs(paced.paces().main.spread().as_secs()));
+            let key = match (paced.max_cost, &paced.cost) {
+                (None, Costing::Fixed(_)) => "cost",
+                _ => "max_cost",
             };
-            of_cost.paces().main
-        };
-        let main = lasts(largest);
-        if main.max_cost() < u64::from(largest) {
-            let fits = |cost: &u32| lasts(*cost).max_cost() == u64::from(*cost);
-            let most = (1..largest).rev().find(fits).unwrap_or(1);
-            let spread = Span(Duration::from_secs(main.spread().as_secs()));
             let message = format!(
-                "{what} take slots that lie {spread} apart in {open}: of several replicas none would get all slots of such a message; write max_cost = {most} or less, or a shorter window"
+                "{what} take slots that lie {spread} apart in {open}: of several replicas none would get all slots of such a message; write {key} = {most} or less, or a shorter window"
             );
             self.error(keys, message);
             return;

@@ -309,12 +309,38 @@ impl Paced {
     }
 
     /// The lowest rate that `adaptive` sets, in units of its window: a tenth, but at least what
-    /// the largest message needs.
+    /// the largest message needs, and a lease that holds all of its slots.
     #[must_use]
     pub fn floor(&self) -> u32 {
         let units = self.rate.0.units().get();
-        let largest = self.largest_cost().get().saturating_mul(2);
-        (units / 10).max(largest).min(units)
+        let largest = self.largest_cost().get();
+        let (mut low, mut high) = (
+            (units / 10).max(largest.saturating_mul(2)).min(units),
+            units,
+        );
+        while low < high {
+            let middle = low.midpoint(high);
+            match self.leases_whole(middle, largest) {
+                true => high = middle,
+                false => low = middle + 1,
+            }
+        }
+        high
+    }
+
+    /// Whether one lease holds all slots of a message of this cost, at so many units of the window. Otherwise replicas
+    /// take the slots of each other's messages, and none is complete.
+    pub(crate) fn leases_whole(&self, units: u32, cost: u32) -> bool {
+        let rate = NonZeroU32::new(units)
+            .and_then(|units| Rate::new(units, self.rate.0.window()).ok())
+            .unwrap_or(self.rate.0);
+        let paced = Self {
+            rate: RateText(rate),
+            adapted: None,
+            max_cost: NonZeroU32::new(cost),
+            ..self.clone()
+        };
+        paced.paces().main.max_cost() >= u64::from(cost)
     }
 
     /// A route counts segments with it, and sends up to `window` of them together.
@@ -323,7 +349,12 @@ impl Paced {
             return;
         }
         let half = NonZeroU32::new(self.open_rate().units().get() / 2).unwrap_or(NonZeroU32::MIN);
-        self.max_cost = Some(MAX_COST.min(half).min(window));
+        let most = MAX_COST.min(half).min(window).get();
+        let units = self.rate.0.units().get();
+        let whole = (1..=most)
+            .rev()
+            .find(|cost| self.leases_whole(units, *cost));
+        self.max_cost = whole.and_then(NonZeroU32::new).or(Some(NonZeroU32::MIN));
     }
 
     /// From which priority on messages may take from the reserve; `None`: there is none.
