@@ -7,7 +7,10 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::{SUFFIX, letters};
-use crate::cli::text::printable;
+use crate::cli::text::in_a_line;
+
+/// So many characters of names of queues are shown: AMQP allows 255 octets.
+pub(super) const QUEUE: usize = 255;
 
 /// What a command found out about each queue: written at once, or in the end as one list of JSON.
 pub(super) struct QueueResults {
@@ -105,7 +108,7 @@ impl LetterCounts for ReplayCounts {
         let to = match queues.is_empty() {
             true => String::new(),
             // The header of a letter names its queue.
-            false => format!(" to {}", printable(&queues.join(", "))),
+            false => format!(" to {}", in_a_line(&queues.join(", "), QUEUE)),
         };
         if self.dry_run {
             writeln!(out, "  {} would be replayed{to}", self.meant)?;

@@ -13,11 +13,11 @@ use clap::Args;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
-use super::counts::{QueueResults, ReplayCounts};
+use super::counts::{QUEUE, QueueResults, ReplayCounts};
 use super::letter::{Decision, Filter, FilterArgs, LetterFacts};
 use super::{Console, DeadQueues, LettersLocation, Refusal, SUFFIX};
 use crate::cli::exit::StopSignals;
-use crate::cli::text::printable;
+use crate::cli::text::in_a_line;
 use sluiced_amqp::rabbit::letters::{BATCH, BATCH_BYTES, Letter, Letters, Replay};
 use sluiced_core::judge::DeadReason;
 use sluiced_core::rate::Rate;
@@ -174,7 +174,11 @@ impl ReplayRun<'_> {
             let wanted = usize::try_from(limit - counts.meant).unwrap_or(usize::MAX);
             let unwanted = ordered.split_off(wanted.min(ordered.len()));
             let mut remaining = ordered.into_iter();
-            while remaining.len() > 0 && !self.stop.is_cancelled() {
+            while remaining.len() > 0 {
+                self.pace.wait(&self.stop).await;
+                if self.stop.is_cancelled() {
+                    break;
+                }
                 let batch = self.batch(queue, &mut remaining, counts);
                 self.send(letters, batch, counts).await?;
                 show_progress(queue, counts, console)?;
@@ -280,7 +284,7 @@ impl ReplayRun<'_> {
         let queues: BTreeSet<String> = batch.iter().map(|replay| replay.queue.clone()).collect();
         for queue in queues {
             if !letters.can_go_to(&queue).await? {
-                let queue = printable(&queue);
+                let queue = in_a_line(&queue, QUEUE);
                 return Err(Refusal::Failed(format!(
                     "queue `{queue}` does not exist, and nothing more was replayed; declare it, or name another with --to"
                 )));
@@ -290,15 +294,9 @@ impl ReplayRun<'_> {
         if count == 0 {
             return Ok(());
         }
-        self.pace.wait(&self.stop).await;
-        if self.stop.is_cancelled() {
-            for replay in batch {
-                letters.leave(replay.letter).await?;
-            }
-            return Ok(());
-        }
+        let begun = Instant::now();
         let moved = letters.replay(batch).await;
-        self.pace.note_sent(count);
+        self.pace.note_sent(count, begun);
         counts.replayed += moved.taken as u64;
         if let Some(fault) = moved.fault {
             counts.unconfirmed = count - moved.taken;
@@ -362,11 +360,12 @@ impl ReplayPace {
         self.rate.map_or(usize::MAX, count).max(1)
     }
 
-    /// So many letters went just now. Time in which none went (the queue was read, for example) is not made up for.
-    fn note_sent(&mut self, count: usize) {
+    /// So many letters went, from that time on. Time in which none went (the queue was read, for example) is not made up
+    /// for.
+    fn note_sent(&mut self, count: usize, begun: Instant) {
         if let Some(rate) = self.rate {
             let length = Duration::from_secs_f64(count as f64 / rate.per_second());
-            self.due = self.due.max(Instant::now()) + length;
+            self.due = self.due.max(begun) + length;
         }
     }
 
@@ -416,7 +415,7 @@ mod tests {
             tokio::time::advance(Duration::from_secs(reads)).await;
             pace.wait(&stop).await;
             assert_eq!(passed(), sent_at);
-            pace.note_sent(10);
+            pace.note_sent(10, Instant::now());
         }
     }
 
