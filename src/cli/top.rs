@@ -70,6 +70,9 @@ pub(super) async fn top(
     Ok(Exit::Done)
 }
 
+/// So many lines say why there is no answer: the last view stays visible below them.
+const MOST_OF_FAILURE: usize = 5;
+
 async fn draw(
     asked: &AskedReplica,
     mut keys: mpsc::Receiver<KeyPress>,
@@ -86,7 +89,11 @@ async fn draw(
                 known = view(&fleet, width, colour);
                 Vec::new()
             }
-            Err(why) => not_answered(&why, width),
+            Err(why) => {
+                let mut lines = not_answered(&why, width);
+                lines.truncate(MOST_OF_FAILURE);
+                lines
+            }
         };
         lines.extend_from_slice(&known);
         let next = Instant::now() + EVERY;
