@@ -65,6 +65,7 @@ impl LeaseHolder {
         }
         if is_close {
             self.slots.confirm();
+            self.slots.map_again(&self.clock, self.doubt(now));
         }
         match answer.grant {
             Some(grant) => self.hold(grant, asking.pace, answer.now, now, is_close),
@@ -90,6 +91,7 @@ impl LeaseHolder {
             doubt,
             used: 0,
             sure,
+            is_earlier: false,
         });
     }
 
@@ -101,6 +103,7 @@ impl LeaseHolder {
         self.clock = ClockMap::default();
         self.clock.learn(sent, answer.now, now, self.rough());
         self.burn_unsure();
+        self.slots.keep_times();
         self.turn = answer.turn;
         self.shut_until = None;
         self.paused_until = answer.paused_until;

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use crate::schedule::{Grant, Pace};
-use crate::time::{Mono, StoreTime};
+use crate::time::{ClockMap, Mono, StoreTime};
 
 /// For this many times the late limit after a missed slot, a replica counts as strained.
 const STRAINED: u32 = 4;
@@ -28,15 +28,17 @@ pub(super) struct Lease {
     pub(super) grant: Grant,
     /// The pace that it was granted at.
     pub(super) pace: Pace,
-    /// The local time of the grant's first slot, mapped when the grant came (a later step of the
-    /// store's clock does not move slots that the replica already holds), plus the possible
-    /// error of the mapping.
+    /// The local time of the grant's first slot, plus the possible error of the mapping. Each answer maps it again,
+    /// because clocks drift apart and a slow limit has slots minutes ahead. An answer that shows a step of the store's
+    /// clock does not.
     pub(super) first: Mono,
     /// That possible error. The slot itself may lie twice as much earlier.
     pub(super) doubt: Duration,
     pub(super) used: u32,
     /// Whether an answer since the grant was fast enough to show that the mapping still holds.
     pub(super) sure: bool,
+    /// Whether it was granted before the current generation, whose clock is another one: it keeps its times.
+    pub(super) is_earlier: bool,
 }
 
 impl Lease {
@@ -181,6 +183,22 @@ impl HeldSlots {
     /// Marks all of them as sure: the mapping has held.
     pub(super) fn confirm(&mut self) {
         self.leases.iter_mut().for_each(|lease| lease.sure = true);
+    }
+
+    /// Maps them again: the clocks may have drifted apart since they were granted.
+    pub(super) fn map_again(&mut self, clock: &ClockMap, doubt: Duration) {
+        for lease in self.leases.iter_mut().filter(|lease| !lease.is_earlier) {
+            if let Some(first) = clock.to_mono(lease.grant.first) {
+                lease.first = first + doubt;
+                lease.doubt = doubt;
+            }
+        }
+    }
+
+    /// A new generation begins, with another clock: what is held keeps its times.
+    pub(super) fn keep_times(&mut self) {
+        let leases = self.leases.iter_mut();
+        leases.for_each(|lease| lease.is_earlier = true);
     }
 
     /// Drops those that came with an answer too slow to show a step. Returns how many there were.

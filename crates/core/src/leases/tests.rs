@@ -173,6 +173,51 @@ fn a_replica_that_misses_slots_again_and_again_goes_on_with_fresh_ones() {
     );
 }
 
+/// Of a slow limit they lie minutes ahead: as mapped at the grant, this one would be 17 ms too late.
+#[test]
+fn held_slots_follow_a_clock_that_drifts() {
+    let (mut holder, now) = settled(pace("1/60s"));
+    let first = now + Duration::from_secs(170);
+    holder.ask(now, 1, &Head::PLAIN).expect("an ask");
+    let granted = LeaseAnswer {
+        grant: grant(first, 1),
+        ..answer(now)
+    };
+    holder.note_answer(&granted, now);
+    assert_eq!(holder.next_slot(), Some(first));
+    // The clock of the store is 100 ppm fast.
+    let fast_by = |passed: Duration| passed / 10_000;
+    for tens in 1..17_u32 {
+        let passed = Duration::from_secs(10) * tens;
+        let at = now + passed;
+        holder.ask(at, 0, &Head::PLAIN).expect("it reads the clock");
+        let read = answer(at + fast_by(passed));
+        holder.note_answer(&read, at);
+    }
+    let due = holder.next_slot().expect("it is held");
+    let early = first.since(due);
+    assert!(early > fast_by(Duration::from_secs(150)), "{early:?}");
+    assert!(early <= fast_by(Duration::from_secs(170)), "{early:?}");
+}
+
+#[test]
+fn slots_of_an_earlier_generation_keep_their_times() {
+    let (mut holder, first) = holding(pace("1000/1s"), 40);
+    let stepped = |now: Mono| LeaseAnswer {
+        generation: GENERATION + 1,
+        ..answer(now + Duration::from_secs(1))
+    };
+    for tens in 1..4 {
+        let now = first + Duration::from_secs(10) * tens;
+        holder
+            .ask(now, 0, &Head::PLAIN)
+            .expect("it reads the clock");
+        holder.note_answer(&stepped(now), now);
+        assert_eq!(holder.clock().to_store(now), Some(stepped(now).now));
+    }
+    assert_eq!(holder.next_slot(), Some(first));
+}
+
 /// After a stall the next lease counts, of whose mapping less may be known.
 #[test]
 fn a_slot_behind_missed_ones_leaves_within_what_its_own_mapping_allows() {
@@ -186,6 +231,7 @@ fn a_slot_behind_missed_ones_leaves_within_what_its_own_mapping_allows() {
             doubt: Duration::from_micros(doubt),
             used: 0,
             sure: true,
+            is_earlier: false,
         });
     }
     let now = at(1_050_100);
@@ -223,7 +269,7 @@ fn the_later_end_of_a_freeze_and_a_pause_says_why_there_is_no_slot() {
 
 /// The mapping was rough when the slots were granted, and is exact when they are used.
 #[test]
-fn slots_leave_within_what_the_mapping_allowed_when_they_were_granted() {
+fn slots_fall_due_and_leave_by_the_same_mapping() {
     let mut holder = LeaseHolder::new(pace("400/1s"), Jitter::new(0));
     let trip = Duration::from_millis(2);
     let mut now = at(1_000_000);
@@ -241,13 +287,16 @@ fn slots_leave_within_what_the_mapping_allowed_when_they_were_granted() {
                 Duration::from_secs(11)
             };
     }
-    let late = holder.late_limit(now);
-    assert!(late <= Duration::from_micros(LATE - 2_000), "{late:?}");
+    let (rough, due) = (holder.late_limit(now), holder.next_slot());
+    assert!(rough <= Duration::from_micros(LATE - 2_000), "{rough:?}");
     now = now + Duration::from_millis(10);
     holder.ask(now, 5, &Head::PLAIN).expect("another ask");
     holder.note_answer(&answer(now), now);
     assert!(holder.clock().error(now) < Some(Duration::from_millis(1)));
-    assert_eq!(holder.late_limit(now), late);
+    let fine = holder.late_limit(now);
+    // What the slots gain at one end was added at the other.
+    let gained = (fine - rough) / 2;
+    assert!(holder.next_slot().map(|at| at + gained) <= due, "{fine:?}");
 }
 
 #[test]
