@@ -78,9 +78,9 @@ impl Corrections {
         self.left.is_empty() && self.less.is_empty() && self.more.is_empty()
     }
 
-    /// How long until they are written.
-    pub(super) fn due(&self, now: Mono) -> Duration {
-        self.due.since(now)
+    /// When they are written.
+    pub(super) const fn due(&self) -> Mono {
+        self.due
     }
 
     /// Notes what an answer reported at `now`.

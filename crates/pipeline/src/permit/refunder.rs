@@ -220,11 +220,10 @@ impl<F: Fn(Vec<GrantedCharge>)> Work<F> {
         let now = self.store.clock.now();
         // Computed each time: an operator may shorten a lease, and new calls begin after that.
         let renew_at = self.renewed + renew_every(&self.limits);
-        let correct_at = now + self.book.said.due(now);
         let jobs = [
             (!self.unreleased.is_empty()).then_some((self.release_at, DueWork::Release)),
             (!self.book.done.is_empty()).then_some((self.write_at, DueWork::Done)),
-            (!self.book.said.is_empty()).then_some((correct_at, DueWork::Correct)),
+            (!self.book.said.is_empty()).then_some((self.book.said.due(), DueWork::Correct)),
             (!self.book.running.is_empty()).then_some((renew_at, DueWork::Renew)),
         ];
         // Of those that are due already, the one that waits longest: none of them keeps out another.

@@ -111,10 +111,13 @@ async fn written(store: &CorrectionsStore, all: &[Corrected]) -> (Vec<Corrected>
     for what in all {
         corrections.note(of(&limit, *what), now);
     }
-    assert!(corrections.due(now) >= COLLECT);
+    assert!(corrections.due() >= now + COLLECT);
     let result = corrections.write(store, clock).await;
     assert_eq!(result.is_err(), store.refuses);
-    assert!(corrections.due(clock.now()) > COLLECT, "the next one waits");
+    assert!(
+        corrections.due() > clock.now() + COLLECT,
+        "the next one waits"
+    );
     let given = lock(&store.all).concat();
     let kept = corrections.take(1, now);
     (given, kept.into_iter().map(|one| one.what).collect())
