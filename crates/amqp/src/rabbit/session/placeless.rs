@@ -12,7 +12,7 @@
 //!
 //! If the wait queue does not take it either, the message goes back to its queue, and is known again by its content. A
 //! broker may count such returns and drop the message in the end: so after some of them a copy with a mark goes to the
-//! end of its queue instead.
+//! end of its queue instead. If that queue is full, too, the message goes back all the same.
 
 use std::sync::Arc;
 
@@ -64,13 +64,27 @@ impl Session {
         let now = self.context.clock.now();
         let verdict = match &verdict {
             PublishingVerdict::Copy(copy) if copy.mark().is_some() => {
-                // No wait queue takes the copy either. A mark without a verdict here is another replica's: the copy
-                // goes back.
-                let kept = copy.mark().and_then(|mark| self.context.kept.unmark(mark));
-                let Some(kept) = kept else {
-                    return self.give_back(tag, &original);
-                };
-                kept
+                // No wait queue takes the copy either, or its own queue does not.
+                let is_last = matches!(copy.target, Target::Work);
+                let mark = copy.mark().unwrap_or_default();
+                let kept = self.context.kept.unmark(mark);
+                match kept {
+                    Some(kept) if is_last => {
+                        // Any longer, and the broker would end the channel with all calls that are under way.
+                        self.context.kept.keep_one(&original, kept, now);
+                        return self.give_back(tag, &original);
+                    }
+                    Some(kept) => kept,
+                    // A mark without a verdict here is another replica's.
+                    None if is_last || !original.was_returned_too_often() => {
+                        return self.give_back(tag, &original);
+                    }
+                    None => {
+                        let (mark, rounds) = (mark.to_owned(), original.rounds() + 1);
+                        let copy = self.to_end_of_queue_with(mark, rounds);
+                        return self.publish_copy(tag, original, copy);
+                    }
+                }
             }
             _ => match self.context.kept.mark(verdict.clone(), now) {
                 Some(mark) => {
@@ -89,7 +103,7 @@ impl Session {
         if original.was_returned_too_often() {
             // After a few more returns the broker would drop it.
             let mark = self.context.kept.mark_beyond(verdict, now);
-            let copy = self.to_end_of_queue_with(mark);
+            let copy = self.to_end_of_queue_with(mark, 1);
             return self.publish_copy(tag, original, copy);
         }
         self.context.kept.keep_one(&original, verdict, now);
@@ -97,9 +111,9 @@ impl Session {
     }
 
     /// To the end of its queue, with the mark.
-    fn to_end_of_queue_with(&self, mark: String) -> CopyVerdict {
+    fn to_end_of_queue_with(&self, mark: String, rounds: i64) -> CopyVerdict {
         let mut copy = to_end_of_queue(&self.context.route.name);
-        copy.patch.extend(mark_headers(mark, 1));
+        copy.patch.extend(mark_headers(mark, rounds));
         copy
     }
 
