@@ -274,7 +274,7 @@ impl CallEnd<'_> {
             Consequence::Wait(wait) => {
                 // Another route is tried once.
                 let is_first = self.tries.refused_since.is_none();
-                let other_route_first = is_first && wait > self.rules.max_hold;
+                let other_route_first = is_first && wait > self.longest_hold();
                 again(
                     self.place_of_wait(wait, Cause::Refused, opening),
                     other_route_first,
@@ -291,14 +291,18 @@ impl CallEnd<'_> {
         opening: impl Fn(StoreTime) -> StoreTime,
     ) -> NextWait {
         let until_open = opening(self.now.store + wait).since(self.now.store);
-        let most = match self.has_rest {
-            true => self.rules.max_hold.max(REST),
-            false => self.rules.max_hold,
-        };
-        if until_open <= most {
+        if until_open <= self.longest_hold() {
             NextWait::Here(Some(self.now.local + until_open))
         } else {
             NextWait::InQueue(until_open, cause)
+        }
+    }
+
+    /// How long it may wait in memory: longer for the rest of a message, which can be sent only from here.
+    fn longest_hold(&self) -> Duration {
+        match self.has_rest {
+            true => self.rules.max_hold.max(REST),
+            false => self.rules.max_hold,
         }
     }
 

@@ -245,7 +245,10 @@ async fn call_again(
     other_route_first: bool,
     pacer: &PacerHandle,
 ) {
-    if other_route_first && let Some(to) = job.route.sharing.other_that_sends() {
+    if other_route_first
+        && job.may_move()
+        && let Some(to) = job.route.sharing.other_that_sends()
+    {
         let now = pacer.store_time(pacer.clock.now());
         return job.move_to(&to, now);
     }

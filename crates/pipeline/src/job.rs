@@ -34,7 +34,7 @@ use super::permit::refunder::Refunder;
 use super::route::Route;
 use super::route::holding::HeldToken;
 use super::route::sharing::{Intake, MovedMessage};
-use super::verdict::{expired, leaves_in_parts};
+use super::verdict::{expired, leaves_in_parts, only_its_rest_is_left};
 
 /// A message that was decoded: its delivery, what it takes, and its history.
 pub(super) struct Job {
@@ -174,6 +174,11 @@ impl Job {
             self.history.moved(),
             ticket,
         ));
+    }
+
+    /// Whether another route could send it: not if it was taken in part, and no attempt is left to send it as a whole.
+    pub(super) fn may_move(&self) -> bool {
+        !only_its_rest_is_left(&self.route, &self.history)
     }
 
     /// How many slots of its paced limit it takes.

@@ -109,7 +109,7 @@ pub(super) fn leaves_in_parts(route: &Route, history: &History, now: StoreTime) 
         return None;
     }
     let (spent, most) = (history.tries.spent(), route.rules.calls.max_attempts);
-    if spent >= most {
+    if only_its_rest_is_left(route, history) {
         let detail = format!(
             "some of its segments were taken, and the others cannot be sent alone any more; {spent} of {most} attempts are spent"
         );
@@ -120,6 +120,11 @@ pub(super) fn leaves_in_parts(route: &Route, history: &History, now: StoreTime) 
             "a message that was taken in part leaves this replica or its route: all of its segments are sent again, and an attempt is spent{more}");
     }
     None
+}
+
+/// Whether it was taken in part, and has no attempt left to be sent as a whole.
+pub(super) const fn only_its_rest_is_left(route: &Route, history: &History) -> bool {
+    history.tries.in_parts && history.tries.spent() >= route.rules.calls.max_attempts
 }
 
 /// Into a parked queue, so that the messages behind it pass. Nothing about the message changes.

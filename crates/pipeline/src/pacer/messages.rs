@@ -56,7 +56,9 @@ impl Pacer {
                 .standby_to_help()
                 .filter(|_| join == Join::Behind)
         };
-        if let Some(to) = to.or_else(standby_to_help) {
+        if let Some(to) = to.or_else(standby_to_help)
+            && waiting.job.may_move()
+        {
             return self.return_units(vec![waiting], AfterRefund::Move(to));
         }
         if waiting.arrival.is_none() {
