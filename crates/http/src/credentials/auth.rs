@@ -43,6 +43,8 @@ pub(crate) struct RotatingAuth {
     /// Where calls are signed.
     signer: Option<AnySigner>,
     state: Mutex<AuthState>,
+    /// One reads at a time: an older value must not replace a newer one.
+    turn: Mutex<()>,
 }
 
 struct AuthState {
@@ -58,6 +60,7 @@ impl RotatingAuth {
             auth,
             secret,
             signer,
+            turn: Mutex::default(),
             state: Mutex::new(AuthState {
                 renewed: None,
                 reading: RereadTimes::new(),
@@ -96,6 +99,7 @@ impl RotatingAuth {
 
     /// Each call takes the lock, and a file may be slow: so it is read without the lock.
     fn refresh(&self) {
+        let _turn = lock(&self.turn);
         let before = self.secret.last();
         if self.secret.get().expose_secret() == before.expose_secret() {
             return;

@@ -22,6 +22,8 @@ use sluiced_template::SecretValues;
 pub(crate) struct NamedSecrets {
     secrets: BTreeMap<String, Secret>,
     state: Mutex<SecretsState>,
+    /// One reads at a time: an older value must not replace a newer one.
+    turn: Mutex<()>,
 }
 
 struct SecretsState {
@@ -63,6 +65,7 @@ impl NamedSecrets {
         };
         Ok(Some(Self {
             secrets,
+            turn: Mutex::default(),
             state: Mutex::new(state),
         }))
     }
@@ -98,6 +101,7 @@ impl NamedSecrets {
     /// Reads them again. All of the new ones count, or none does. Each call takes the lock, and a file may be slow: so
     /// they are read without the lock.
     fn refresh(&self) {
+        let _turn = lock(&self.turn);
         let pairs: Vec<_> = self
             .secrets
             .iter()
