@@ -53,6 +53,8 @@ pub(super) struct Cluster {
 
 struct Node {
     server: Arc<Server>,
+    /// Its link as of the last round.
+    link: watch::Receiver<Link>,
     _supervisor: AbortOnDropHandle<()>,
 }
 
@@ -120,6 +122,7 @@ impl Cluster {
             ));
             let supervisor = self.runtime.spawn(Arc::clone(&server).supervise());
             Node {
+                link: server.link(),
                 server,
                 _supervisor: AbortOnDropHandle::new(supervisor),
             }
@@ -142,11 +145,12 @@ impl Cluster {
             } else {
                 said = None;
             }
-            let link = self.state(failure.as_ref());
+            let (link, has_changed) = self.state(failure.as_ref());
             let well = link.is_up() && failure.is_none();
-            // What waits for a connection that was replaced must not take each round for one.
+            // What waits for a connection that was replaced must not take each round for one, nor miss one that was
+            // replaced between two rounds.
             self.link.send_if_modified(|old| {
-                let is_new = *old != link;
+                let is_new = *old != link || has_changed;
                 *old = link;
                 is_new
             });
@@ -157,21 +161,22 @@ impl Cluster {
         }
     }
 
-    /// The link to the cluster, from those of all nodes in use.
-    fn state(&self, failure: Option<&StoreError>) -> Link {
+    /// The link to the cluster, from those of all nodes in use, and whether one of them changed since this was called
+    /// last.
+    fn state(&self, failure: Option<&StoreError>) -> (Link, bool) {
+        let (mut down, mut has_changed) = (None, false);
+        for (at, node) in lock(&self.nodes).iter_mut() {
+            has_changed |= node.link.has_changed().unwrap_or(false);
+            if let Link::Down(reason) = &*node.link.borrow_and_update() {
+                down = down.or_else(|| Some(format!("{at}: {reason}")));
+            }
+        }
         if lock(&self.map).is_empty() {
             let reason = failure.map_or_else(String::new, ToString::to_string);
-            return Link::Down(reason.into());
+            return (Link::Down(reason.into()), has_changed);
         }
-        let nodes = lock(&self.nodes);
-        let down = nodes.iter().find_map(|(at, node)| {
-            let link = node.server.link();
-            match &*link.borrow() {
-                Link::Down(reason) => Some(format!("{at}: {reason}")),
-                Link::Connecting | Link::Up => None,
-            }
-        });
-        down.map_or(Link::Up, |reason| Link::Down(reason.into()))
+        let link = down.map_or(Link::Up, |reason| Link::Down(reason.into()));
+        (link, has_changed)
     }
 
     /// Asks for the map and lets go of nodes that are no masters any more.
