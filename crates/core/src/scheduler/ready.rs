@@ -243,7 +243,7 @@ impl<T: Queued> Level<T> {
         let sharing = (self.start_tags.len() + open_keys) as u64 + 1;
         self.clock = self.clock.max(due).saturating_add(step / sharing);
         self.set_start_tag(item.share().tenant, due.saturating_add(step));
-        // Here messages of tenants wait for keys, too: their tenants must be remembered.
+        // Messages that wait for keys are elsewhere: a tenant that is ahead of the clock is remembered for them.
         if self.remembers_many(self.start_tags.len() + open_keys) {
             self.forget_passed();
         }
