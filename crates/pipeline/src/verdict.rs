@@ -123,7 +123,7 @@ pub(super) fn leaves_in_parts(route: &Route, history: &History, now: StoreTime) 
 }
 
 /// Whether it was taken in part, and has no attempt left to be sent as a whole.
-pub(super) const fn only_its_rest_is_left(route: &Route, history: &History) -> bool {
+pub(super) fn only_its_rest_is_left(route: &Route, history: &History) -> bool {
     history.tries.in_parts && history.tries.spent() >= route.rules.calls.max_attempts
 }
 

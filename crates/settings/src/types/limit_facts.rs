@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::limit::{FixedWindow, KeyedCounting, Limit, MAX_HORIZON, Once, Paced};
 use crate::made::Costing;
-use crate::text::{HeadroomText, Length, TemplateText, WindowRate};
+use crate::text::{HeadroomText, Length, RateText, TemplateText, WindowRate};
 use sluiced_core::headroom::{Bounds, Headroom};
 use sluiced_core::limits::generation::LostWait;
 use sluiced_core::rate::{Cost, Rate};
