@@ -360,8 +360,8 @@ impl ReplayPace {
         self.rate.map_or(usize::MAX, count).max(1)
     }
 
-    /// So many letters went, from that time on. Time in which none went (the queue was read, for example) is not made up
-    /// for.
+    /// So many letters went, from that time on. Time in which none went (the queue was read, for example) is not
+    /// made up for.
     fn note_sent(&mut self, count: usize, begun: Instant) {
         if let Some(rate) = self.rate {
             let length = Duration::from_secs_f64(count as f64 / rate.per_second());
