@@ -94,21 +94,20 @@ pub(super) async fn run(args: &FindArgs, out: &mut (impl Write + Send)) -> Resul
     let asked = args.id.as_ref().map(|id| own_keys(&settings, route, id));
     let keys = [asked.unwrap_or_default(), named_keys(&settings, args)?];
     let (found, unasked) = match look_up(args, keys).await {
-        Ok(found) => (found, None),
+        Ok(found) => (Some(found), None),
         // The letter is shown all the same.
-        Err(why) if letters.as_ref().is_some_and(|found| !found.is_empty()) => {
-            (Default::default(), Some(why))
-        }
+        Err(why) if letters.as_ref().is_some_and(|found| !found.is_empty()) => (None, Some(why)),
         Err(why) => return Err(why),
     };
-    let [own, named] = found;
     let is_letter = letters.as_ref().is_some_and(|letters| !letters.is_empty());
     let is_known = |key: &FoundKey| key.state.is_known();
-    let known = is_letter || own.iter().chain(&named).any(is_known);
+    let known = is_letter || found.iter().flatten().flatten().any(is_known);
     // If some limits know the message, limits without a trace of it are those of other routes: they are left out.
     let is_of_route = |key: &FoundKey| key.state.is_known() || route.is_some() || !known;
-    let own_of_route = own.into_iter().filter(is_of_route);
-    let keys = own_of_route.chain(named).collect();
+    let keys = found.map(|[own, named]| {
+        let own_of_route = own.into_iter().filter(is_of_route);
+        own_of_route.chain(named).collect()
+    });
     let traces = MessageTraces {
         known,
         letters,
@@ -130,17 +129,20 @@ struct MessageTraces {
     known: bool,
     /// `None`: there are no queues of dead letters, or no id was given.
     letters: Option<FoundLetters>,
-    keys: Vec<FoundKey>,
+    /// `None`: the limits could not be asked.
+    keys: Option<Vec<FoundKey>>,
 }
 
 impl MessageTraces {
     fn as_json(&self, args: &FindArgs) -> Value {
         let letters = self.letters.as_ref();
+        let keys = self.keys.as_deref();
+        let keys: Option<Vec<_>> = keys.map(|keys| keys.iter().map(FoundKey::as_json).collect());
         json!({
             "message_id": args.id,
             "known": self.known,
             "dead_letters": letters.map_or(Value::Null, FoundLetters::as_json),
-            "keys": self.keys.iter().map(FoundKey::as_json).collect::<Vec<_>>(),
+            "keys": keys,
         })
     }
 
@@ -159,8 +161,9 @@ impl MessageTraces {
             )?,
             None => {}
         }
-        write_keys(&self.keys, out)?;
-        if self.keys.is_empty() && !self.known {
+        let keys = self.keys.as_deref().unwrap_or_default();
+        write_keys(keys, out)?;
+        if keys.is_empty() && !self.known {
             writeln!(
                 out,
                 "no limit makes a key of the id alone; name keys with --key"

@@ -159,7 +159,7 @@ impl LetterCounts for DropCounts {
         writeln!(out, "{queue}: {} before", letters(self.before.into()))?;
         match (self.meant, self.dropped) {
             (meant, dropped) if meant == dropped => writeln!(out, "  {dropped} dropped")?,
-            (meant, 0) => writeln!(out, "  {meant} would be dropped")?,
+            (meant, 0) if self.after.is_some() => writeln!(out, "  {meant} would be dropped")?,
             // It failed on the way.
             (meant, dropped) => writeln!(out, "  {dropped} of {meant} dropped")?,
         }

@@ -68,6 +68,7 @@ async fn a_message_is_found_among_the_letters_and_by_its_keys() {
     assert_an_unknown_message_is_told_with_what_is_remembered(&config);
     assert_a_key_alone_is_found(&config);
     assert_what_is_wrong_is_told_with_what_is_right(&config);
+    assert_a_letter_is_shown_while_redis_is_away(&config);
     daemon
         .stop(&[NEW_SCHEDULE, "dead letter", "nothing is kept on disk"])
         .await;
@@ -100,6 +101,16 @@ fn assert_the_letter_is_told_in_words(config: &str) {
             "remaining",
         ],
     );
+}
+
+/// Its keys are unknown then, which is not the same as none.
+fn assert_a_letter_is_shown_while_redis_is_away(config: &str) {
+    let mut command = program(&["find", "m-2", "--json", "--config", config]);
+    let said = Said::by(command.env("SLUICED__REDIS__URL", "redis://127.0.0.1:1"));
+    assert_ne!(said.code, 0, "{}", said.out);
+    let dead: Value = serde_json::from_str(&said.out).unwrap();
+    assert_eq!(dead["dead_letters"][0]["reason"], "rejected");
+    assert_eq!(dead["keys"], Value::Null);
 }
 
 fn assert_an_accepted_message_is_told_with_its_repeats(config: &str) {
