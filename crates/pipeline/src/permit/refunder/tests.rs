@@ -12,7 +12,7 @@ use sluiced_core::limits::Ticket;
 use sluiced_core::limits::concurrency::Concurrency;
 use sluiced_core::limits::generation::LostWait;
 use sluiced_core::rate::Cost;
-use sluiced_ports::limits::{Candidate, Charge, Decisions, LimitKey, Look};
+use sluiced_ports::limits::{Candidate, Charge, Corrected, Decisions, LimitKey, Look};
 use sluiced_ports::lock;
 use sluiced_ports::store::{Notice, StoreFuture};
 use sluiced_telemetry::Counter;
@@ -30,8 +30,9 @@ struct Raced {
     renewals: AtomicU64,
     /// For each renewal, how many of its calls were known.
     renewed: Mutex<Vec<usize>>,
-    /// How long a release takes.
+    /// How long it takes to release calls or to mark messages as done.
     trip: Duration,
+    corrected: AtomicU64,
 }
 
 impl LimitStore for Raced {
@@ -54,7 +55,11 @@ impl LimitStore for Raced {
     }
 
     fn mark_done<'a>(&'a self, _: &'a [GrantedCharge]) -> StoreFuture<'a, ()> {
-        async { Ok(()) }.boxed()
+        async {
+            tokio::time::sleep(self.trip).await;
+            Ok(())
+        }
+        .boxed()
     }
 
     fn renew<'a>(&'a self, calls: &'a [GrantedCharge]) -> StoreFuture<'a, Vec<GrantedCharge>> {
@@ -72,8 +77,13 @@ impl LimitStore for Raced {
         .boxed()
     }
 
-    fn correct<'a>(&'a self, _: &'a [Correction]) -> StoreFuture<'a, Vec<usize>> {
-        unreachable!("nothing is corrected")
+    fn correct<'a>(&'a self, corrections: &'a [Correction]) -> StoreFuture<'a, Vec<usize>> {
+        async {
+            let count = corrections.len() as u64;
+            self.corrected.fetch_add(count, Ordering::Relaxed);
+            Ok(Vec::new())
+        }
+        .boxed()
     }
 
     fn askers(&self) -> u64 {
@@ -199,5 +209,32 @@ async fn calls_are_renewed_also_while_others_end_all_the_time() {
     tokio::select! {
         () = work => unreachable!("the store has a way to it"),
         ended = timeout(Duration::from_secs(10), ending) => ended.unwrap(),
+    }
+}
+
+/// Messages are accepted faster than the store marks them as done.
+#[tokio::test]
+async fn corrections_are_written_also_while_messages_are_accepted_all_the_time() {
+    let store = Arc::new(Raced {
+        trip: GATHER * 2,
+        ..Raced::default()
+    });
+    let accepted = call(1);
+    let Charge { limit, key, .. } = accepted.charge().clone();
+    let as_store: Arc<dyn LimitStore> = store.clone();
+    let (meters, clock) = (Arc::new(BTreeMap::new()), Clock::of_process());
+    let (refunder, work) = Refunder::new(as_store, meters, vec![Arc::clone(&limit)], clock, drop);
+    let what = Corrected::More { units: 3 };
+    refunder.correct(Correction { what, limit, key });
+    let accepting = async {
+        while store.corrected.load(Ordering::Relaxed) == 0 {
+            // Its entry is sent; whether the store knows is not waited for.
+            let _ = refunder.done(&[accepted.clone()]).now_or_never();
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    tokio::select! {
+        () = work => unreachable!("the store has a way to it"),
+        written = timeout(Duration::from_secs(10), accepting) => written.unwrap(),
     }
 }
