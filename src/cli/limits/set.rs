@@ -242,7 +242,8 @@ fn updated(
     let unchangeable = changes.iter().find(fixed).map(|(value, _)| *value);
     words.extend(changes);
     // Without the word it is 1, and a file without it may give another one at another rate.
-    if kind(before) == "paced" && words.iter().all(|(known, _)| *known != "max_cost") {
+    let is_said = words.iter().any(|(known, _)| *known == "max_cost");
+    if unchangeable.is_none() && kind(before) == "paced" && !is_said {
         words.push(("max_cost", "1"));
     }
     let limit = limit_of_words(opened, name, &words)?;
