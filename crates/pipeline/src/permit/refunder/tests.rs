@@ -229,7 +229,9 @@ async fn corrections_are_written_also_while_messages_are_accepted_all_the_time()
     let accepting = async {
         while store.corrected.load(Ordering::Relaxed) == 0 {
             // Its entry is sent; whether the store knows is not waited for.
-            let _ = refunder.done(&[accepted.clone()]).now_or_never();
+            let _ = refunder
+                .done(std::slice::from_ref(&accepted))
+                .now_or_never();
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
     };
