@@ -294,6 +294,7 @@ fn slots_fall_due_and_leave_by_the_same_mapping() {
     holder.note_answer(&answer(now), now);
     assert!(holder.clock().error(now) < Some(Duration::from_millis(1)));
     let fine = holder.late_limit(now);
+    assert!(fine > rough, "{fine:?}");
     // What the slots gain at one end was added at the other.
     let gained = (fine - rough) / 2;
     assert!(holder.next_slot().map(|at| at + gained) <= due, "{fine:?}");
