@@ -115,7 +115,7 @@ impl Connections {
         T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         match accepted {
-            Ok(stream) => self.take(stream, router, identity),
+            Ok(stream) => self.take(stream, router, identity).await,
             Err(error) => self.not_accepted(&error).await,
         }
     }
@@ -130,7 +130,7 @@ impl Connections {
         sleep(ACCEPT_PAUSE).await;
     }
 
-    fn take<T>(&mut self, stream: T, router: &Router, identity: Option<&Arc<Identity>>)
+    async fn take<T>(&mut self, stream: T, router: &Router, identity: Option<&Arc<Identity>>)
     where
         T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
@@ -141,6 +141,9 @@ impl Connections {
         if self.open.len() >= self.most && !self.end_oldest_idle() {
             return;
         }
+        // A connection that was ended has its file until its task is gone. On a busy machine many are accepted before
+        // that.
+        while self.tasks.len() >= self.most && self.tasks.join_next().await.is_some() {}
         let (busy, identity) = (Busy::default(), identity.cloned());
         let service = CountingService {
             router: TowerToHyperService::new(router.clone()),
@@ -251,7 +254,46 @@ impl Drop for RequestUnderWay {
 
 #[cfg(test)]
 mod tests {
+    use std::pin::Pin;
+    use std::task::{Context, Poll};
+
+    use tokio::io::{ReadBuf, join, sink};
+
     use super::*;
+
+    /// A client that says nothing. Its connection is open for as long as this lives.
+    struct Silent {
+        _open: Arc<()>,
+    }
+
+    impl AsyncRead for Silent {
+        fn poll_read(
+            self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+            _: &mut ReadBuf<'_>,
+        ) -> Poll<io::Result<()>> {
+            Poll::Pending
+        }
+    }
+
+    /// An ended connection kept its file until its task was polled again, and many were accepted before that.
+    #[tokio::test]
+    async fn a_crowd_has_no_more_files_than_may_be_open() {
+        let meters = Arc::new(CallersMeters::new("test"));
+        let mut connections = Connections::new(FEWEST, meters);
+        let open = Arc::new(());
+        for _ in 0..10 * FEWEST {
+            let silent = Silent {
+                _open: Arc::clone(&open),
+            };
+            let stream = join(silent, sink());
+            let accepted = Ok(stream);
+            connections
+                .take_accepted(accepted, &Router::new(), None)
+                .await;
+            assert!(Arc::strong_count(&open) <= FEWEST + 1);
+        }
+    }
 
     /// Two listeners took what one of them needed, each for itself.
     #[test]
