@@ -12,9 +12,8 @@ mod workers;
 use std::path::{Path, PathBuf};
 
 use crate::support::caller::Client;
-use crate::support::daemon::{Daemon, LONG};
+use crate::support::daemon::Daemon;
 use crate::support::redis::RedisServer;
-use crate::support::wait::within;
 
 /// A daemon with callers, and no queue.
 struct Alone {
@@ -39,15 +38,8 @@ impl Alone {
 
     /// Waits until so many requests wait or are under way.
     async fn holds(&mut self, count: f64) {
-        let counted = async {
-            while self
-                .daemon
-                .metric("sluiced_held{route=\"callers.web\"}")
-                .await
-                < count
-            {}
-        };
-        within(LONG, "so many requests are held", counted).await;
+        let held = "sluiced_held{route=\"callers.web\"}";
+        self.daemon.until_metric(held, count).await;
     }
 
     async fn client(&self) -> Client {

@@ -13,7 +13,6 @@ use crate::support::messages::body;
 use crate::support::rabbit::Rabbit;
 use crate::support::recorder::{Recorder, Reply};
 use crate::support::redis::RedisServer;
-use crate::support::wait::within;
 
 const NAME: &str = "page";
 /// A route whose downstream is away.
@@ -220,12 +219,7 @@ async fn publish_until_one_message_waits(broker: &Broker, daemon: &mut Daemon) {
         broker.publish(queue, messages).await;
     }
     let waits = format!("sluiced_settled_total{{route=\"{NAME}\",verdict=\"later\"}}");
-    within(LONG, "one message waits", async {
-        while daemon.metric(&waits).await < 1.0 {
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
-    })
-    .await;
+    daemon.until_metric(&waits, 1.0).await;
 }
 
 /// What an operator does, and who it was.

@@ -84,14 +84,9 @@ impl Amended {
     /// Waits until every replica knows this version, and notices it soon.
     async fn knows(&mut self, version: f64) {
         let series = "sluiced_limit_version{limit=\"account\"}";
-        within(LONG, "every replica knows it", async {
-            for replica in &mut self.fleet.replicas {
-                while replica.metric(series).await < version {
-                    tokio::time::sleep(Duration::from_millis(5)).await;
-                }
-            }
-        })
-        .await;
+        for replica in &mut self.fleet.replicas {
+            replica.until_metric(series, version).await;
+        }
     }
 
     /// All of them have arrived, and nothing was lost, came twice, or was over the provider's rate.

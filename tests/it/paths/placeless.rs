@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use lapin::BasicProperties;
+use lapin::types::{AMQPValue, FieldTable};
 
 use super::{NO_BREAKER, holds, to};
 use crate::support::broker::Broker;
@@ -28,13 +29,13 @@ const HELD: &str = "held for longer than half of the broker's ack timeout";
 const NUMBER: &str = "4915112345678";
 
 /// A broker with a short timeout, and the work queue.
-async fn impatient(name: &str) -> (Rabbit, Broker) {
+async fn impatient(name: &str, queue_type: &str) -> (Rabbit, Broker) {
     let rabbit = Rabbit::start();
     for (key, millis) in [("consumer_timeout", 8_000), ("channel_tick_interval", 500)] {
         rabbit.eval(&format!("application:set_env(rabbit, {key}, {millis})"));
     }
     let broker = Broker::connect(&rabbit.url()).await;
-    broker.declare(name, "quorum").await;
+    broker.declare(name, queue_type).await;
     (rabbit, broker)
 }
 
@@ -84,7 +85,7 @@ async fn stop(daemons: [Daemon; 2], downstream: &Recorder) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_result_that_no_queue_takes_harms_no_other_message() {
     let name = "placeless-result";
-    let (rabbit, broker) = impatient(name).await;
+    let (rabbit, broker) = impatient(name, "quorum").await;
     broker.declare("placeless.out", "quorum").await;
     broker.publish(name, messages()).await;
     let downstream = Recorder::accepting().await;
@@ -108,7 +109,7 @@ async fn a_result_that_no_queue_takes_harms_no_other_message() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_full_queue_of_dead_letters_harms_no_other_message() {
     let name = "placeless-dead";
-    let (rabbit, broker) = impatient(name).await;
+    let (rabbit, broker) = impatient(name, "quorum").await;
     let dead = format!("{name}.dead");
     let full = r#"{"max-length":1,"overflow":"reject-publish"}"#;
     rabbit.set_policy("full", &dead, full);
@@ -129,6 +130,54 @@ async fn a_full_queue_of_dead_letters_harms_no_other_message() {
     rabbit.clear_policy("full");
     arrives(&broker, &dead, before + 1).await;
     stop(daemons, &downstream).await;
+    assert_eq!(broker.counts(name).await, Some((0, 0)));
+}
+
+/// Before a broker drops a message that was returned too often, a copy goes to the end of its queue. If that is full, as
+/// the wait queues are, the message goes back, time after time: held for any longer, it would end the channel.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_last_copy_that_no_queue_takes_ends_no_channel() {
+    let name = "placeless-last";
+    let (rabbit, broker) = impatient(name, "classic").await;
+    broker.declare("placeless.last", "quorum").await;
+    // A classic queue counts no returns, and leaves this header as it was published.
+    let mut returned = FieldTable::default();
+    returned.insert("x-delivery-count".into(), AMQPValue::LongLongInt(12));
+    let (body, properties) = to(1, NUMBER);
+    let first = (body, properties.with_headers(returned));
+    let others = (2..=10).map(|number| to(number, "placeless.last"));
+    broker
+        .publish(name, [first].into_iter().chain(others))
+        .await;
+    // A length that comes first would drop what is in the queue.
+    for full in [
+        r#"{"overflow":"reject-publish"}"#,
+        r#"{"max-length":0,"overflow":"reject-publish"}"#,
+    ] {
+        rabbit.set_policy("full", name, full);
+    }
+    // With these settings it is no wait queue.
+    broker.declare(&format!("{name}.wait.64s"), "classic").await;
+    let downstream = Recorder::accepting().await;
+    let mut route = Route::new(name, downstream.address);
+    route.tables = format!(
+        "[routes.{name}.results]\nrouting_key = \"{{{{ body.to }}}}\"\nunroutable = \"retry\"\n"
+    );
+    let config = Config {
+        rabbit: Some(rabbit.url()),
+        ..Config::shared(name, RATE, vec![route])
+    };
+    let mut daemon = Daemon::start_with(&config.text(), |command| {
+        command.env("SLUICED__RABBITMQ__ACK_TIMEOUT", "8s");
+    });
+    let given_back = format!("sluiced_settled_total{{route=\"{name}\",verdict=\"given_back\"}}");
+    daemon.until_metric(&given_back, 3.0).await;
+    broker.declare(NUMBER, "quorum").await;
+    arrives(&broker, NUMBER, 1).await;
+    assert_eq!(daemon.said("the queue cannot be consumed"), 0);
+    assert_eq!(daemon.said(NUMBER), 0, "no log has a number");
+    assert_eq!(downstream.count(), 10, "each once");
+    daemon.stop(&[NEW_SCHEDULE, AGAIN, ASIDE, HELD]).await;
     assert_eq!(broker.counts(name).await, Some((0, 0)));
 }
 

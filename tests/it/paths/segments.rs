@@ -233,6 +233,32 @@ async fn a_message_of_which_a_part_was_taken_moves_only_with_an_attempt_left() {
     }
 }
 
+/// The rest can be sent only from where the message is. It stays there without an attempt left, also for a wait that is
+/// longer than others stay for.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_message_of_which_a_part_was_taken_stays_for_its_rest() {
+    // By whichever of the two centres it comes to first.
+    let refused_once: Says = |number, before| match (number, before) {
+        (2, 0) => Some(CommandStatus(0x14)),
+        _ => Some(CommandStatus::OK),
+    };
+    let centre = Centre::start(refused_once).await;
+    let other = Centre::counting(refused_once, Arc::clone(&centre.came)).await;
+    let name = "segments-stay";
+    let downstream = "outcomes = { held = [\"ESME_RMSGQFUL\"] }\nthrottle_wait = \"4s\"\n";
+    let keys = "max_attempts = 1\nmax_hold = \"1s\"\n";
+    let (broker, route) = started(name, &centre, keys, downstream).await;
+    let beside = Route {
+        name: format!("{name}-b"),
+        provider: other.address,
+        ..route.clone()
+    };
+    let daemon = Daemon::start(&config(name, vec![route, beside]));
+    eventually(LONG, "its rest is taken", || centre.counts() == [1, 2, 1]).await;
+    daemon.stop(&[NEW_SCHEDULE]).await;
+    assert!(broker.drain(&format!("{name}.dead")).await.is_empty());
+}
+
 /// The first segment may have been taken, so a message that is called once is not sent again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_silent_segment_beside_a_throttled_one_makes_a_message_unknown() {

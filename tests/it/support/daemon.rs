@@ -16,10 +16,11 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
+use tokio::time::sleep;
 
 use super::machine;
 use super::process::Leash;
-use super::wait::eventually;
+use super::wait::{eventually, within};
 pub use config::{Config, Route};
 
 /// Long enough for anything on a busy machine.
@@ -241,7 +242,7 @@ impl Daemon {
                 if let Some(status) = self.child.try_wait().unwrap() {
                     return status;
                 }
-                tokio::time::sleep(Duration::from_millis(5)).await;
+                sleep(Duration::from_millis(5)).await;
             }
         });
         let ended = ended.await;
@@ -337,6 +338,16 @@ impl Daemon {
             .find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
         let value = line.unwrap_or_else(|| panic!("no {series} in\n{page}"));
         value.trim().parse().unwrap()
+    }
+
+    /// Waits until a series has at least this value.
+    pub async fn until_metric(&mut self, series: &str, least: f64) {
+        let has_it = async {
+            while self.metric(series).await < least {
+                sleep(Duration::from_millis(10)).await;
+            }
+        };
+        within(LONG, &format!("{series} is {least}"), has_it).await;
     }
 }
 
