@@ -130,7 +130,8 @@ pub fn family(limit: &Limit) -> Family {
 pub struct Policies {
     store: Arc<dyn Store>,
     replica: String,
-    limits: BTreeMap<String, FileSender>,
+    /// Each as it was at the start.
+    limits: BTreeMap<String, (Limit, FileSender)>,
 }
 
 /// Where the limit of a file goes when the file is read again. Whether it is paced changes with a restart only.
@@ -176,14 +177,14 @@ impl Policies {
             store,
             replica: replica(settings),
             limits: limits
-                .map(|(name, limit)| (name.clone(), FileSender::new(limit)))
+                .map(|(name, limit)| (name.clone(), (limit.clone(), FileSender::new(limit))))
                 .collect(),
         }
     }
 
     /// For the task of a paced limit.
     pub(super) fn paced(&self, limit: &str) -> Option<PolicySpec<RowPaces>> {
-        match self.limits.get(limit)? {
+        match &self.limits.get(limit)?.1 {
             FileSender::Paced(sender) => Some(self.spec(Family::Paced, sender.subscribe())),
             FileSender::Keyed(_) => None,
         }
@@ -191,7 +192,7 @@ impl Policies {
 
     /// For the task of a keyed limit.
     pub(super) fn keyed(&self, limit: &str) -> Option<PolicySpec<Rule>> {
-        match self.limits.get(limit)? {
+        match &self.limits.get(limit)?.1 {
             FileSender::Keyed(sender) => Some(self.spec(Family::Keyed, sender.subscribe())),
             FileSender::Paced(_) => None,
         }
@@ -210,11 +211,15 @@ impl Policies {
         }
     }
 
-    /// The files were read again: their values of the running limits are declared as an update.
+    /// The files were read again: what may change of the running limits is declared as an update. Messages are counted
+    /// as before, so what they cost at most, and what is reserved, stay as they were.
     pub fn reload(&self, settings: &Settings) {
         for (name, limit) in &settings.limits {
-            if let Some(sender) = self.limits.get(name) {
-                sender.send(limit);
+            if let Some((running, sender)) = self.limits.get(name)
+                // A limit of another kind needs a restart.
+                && let Ok(changed) = running.with_live_keys_of(limit)
+            {
+                sender.send(&changed);
             }
         }
     }

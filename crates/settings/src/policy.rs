@@ -149,6 +149,19 @@ impl Limit {
         Ok(limit)
     }
 
+    /// This limit with what a running replica may change of another: of a file that was read again. All else stays as
+    /// it was at the start, also how the row is divided.
+    ///
+    /// # Errors
+    /// When the other one is of another kind.
+    pub fn with_live_keys_of(&self, other: &Self) -> Result<Self, PolicyTextError> {
+        let is_fixed =
+            |name: &str| self.as_paced().is_some() && [MAX_COST, RESERVE].contains(&name);
+        let policy = other.policy();
+        let live = policy.into_iter().filter(|(name, _)| !is_fixed(name));
+        self.with_policy(&line(live.chain(self.fixed())))
+    }
+
     /// Whether the words of a policy divide the row as this limit does.
     fn divides_as(&self, words: &[(&str, &str)]) -> Result<(), PolicyTextError> {
         let own: BTreeMap<_, _> = self.fixed().collect();

@@ -185,3 +185,21 @@ fn the_default_headroom_of_a_limit_by_key_suits_a_redis_ten_milliseconds_away() 
     assert_eq!(TooFar::find(headroom, slow(24)), None);
     assert!(TooFar::find(headroom, slow(25)).is_some());
 }
+
+#[test]
+fn a_file_that_is_read_again_changes_only_what_may_change() {
+    let read = |text: &str| limit(&format!("kind = \"paced\"\n{text}"));
+    let running =
+        read("rate = \"100/1s\"\ncost = \"{{ body.parts }}\"\nmax_cost = 3\nhorizon = \"1s\"");
+    let file = read("rate = \"80/1s\"\nreserve = \"10 %\"");
+    let changed = running.with_live_keys_of(&file).expect("of one kind");
+    let line = changed.policy_line();
+    assert!(line.contains("rate=80/1s"), "{line}");
+    assert!(line.contains("max_cost=3"), "{line}");
+    assert!(
+        !line.contains("reserve") && !line.contains("horizon"),
+        "{line}"
+    );
+    let gcra = limit("kind = \"gcra\"\nrate = \"1/1s\"");
+    assert!(running.with_live_keys_of(&gcra).is_err());
+}
