@@ -240,6 +240,7 @@ impl<T: Queued> Scheduler<T> {
     /// Returns what to do at `now`. Call it again after doing it.
     pub fn poll(&mut self, now: Mono) -> Action<T> {
         self.wake(now);
+        self.let_plain_pass(now);
         self.pacing.expire(now);
         if let Some(step) = self.next_actions.pop_front() {
             return step;
@@ -380,6 +381,23 @@ impl<T: Queued> Scheduler<T> {
                 + collects,
             urgent: permitted.urgent + u64::from(needs_no_permit(self.ready.peek_urgent())),
             ..permitted
+        }
+    }
+
+    /// A slot goes to a message that needs no permit only if that is the first. So where permits cannot be had, because
+    /// the store of keyed limits does not answer, messages that need one wait elsewhere: those that need none, of other
+    /// routes for example, would wait behind them until it answers.
+    fn let_plain_pass(&mut self, now: Mono) {
+        let Sum {
+            messages, keyed, ..
+        } = self.ready.sum();
+        let questions = self.questions.as_ref();
+        if (1..messages).contains(&keyed)
+            && let Some(until) = questions.and_then(|questions| questions.unanswered_until(now))
+        {
+            for item in self.ready.extract(Queued::is_keyed) {
+                self.delay(item, until);
+            }
         }
     }
 

@@ -184,6 +184,18 @@ impl Questions {
         (self.under_way < most).then(|| self.failures.retry_at().max(apart))
     }
 
+    /// Until when messages that need a permit let those pass that need none: the store does not answer. `None`: they may
+    /// be asked for now.
+    #[must_use]
+    pub(super) fn unanswered_until(&self, now: Mono) -> Option<Mono> {
+        self.failures.since()?;
+        match self.open_from() {
+            Some(open) => (open > now).then_some(open),
+            // One question tries it.
+            None => Some(now + BACKOFF.base),
+        }
+    }
+
     /// When the store must be asked although no message needs it, even if only for its time. `None` while
     /// it is being asked.
     #[must_use]

@@ -121,21 +121,30 @@ fn a_freeze_that_is_known_lasts_where_requests_fail() {
 }
 
 #[test]
-fn while_the_store_does_not_answer_nothing_that_a_key_counts_is_sent() {
+fn while_the_store_does_not_answer_nothing_that_a_key_counts_is_sent_and_all_else_is() {
     let mut bench = Bench::new(pace("100/1s"), None, HEADROOM, 800);
     bench.deaf = bench.now..bench.now + 3 * SECOND;
+    let urgent = |item: Item| Item {
+        priority: 9,
+        ..item
+    };
     for id in 0..20 {
-        bench.push(Item::keyed(id, id));
+        bench.push(urgent(Item::keyed(id, id)));
         bench.push(Item::plain(100 + id));
+        // Those that come while it does not answer.
+        let later = bench.now + SECOND + u64::from(id) * 10_000;
+        bench.push_at(later, urgent(Item::keyed(200 + id, 200 + id)));
+        bench.push_at(later, Item::plain(300 + id));
     }
     let start = bench.now;
     bench.run(Duration::from_secs(2));
     assert!(bench.sent.iter().all(|s| s.item.key.is_none()));
+    assert_eq!(bench.sent.len(), 40);
     let now = Mono::from_micros(bench.now);
     let availability = bench.scheduler.availability(Needs::SlotAndPermit, now);
     assert!(matches!(availability, Availability::OutOfReach(_)));
     bench.run(Duration::from_secs(6));
-    once_each(&bench, 40);
+    once_each(&bench, 80);
     let keyed = bench.sent.iter().filter(|s| s.item.key.is_some());
     assert!(keyed.map(|s| s.at).min().unwrap() >= start + 3 * SECOND);
 }
