@@ -82,8 +82,8 @@ pub fn decide(
     };
     let consequence = call.reason_to_stop(meant).map_or(meant, Consequence::Dead);
     AfterCall {
-        next: call.next_step(consequence, opening),
-        tries: call.tries_after(consequence),
+        next: call.next_step(consequence, &opening),
+        tries: call.tries_after(consequence, &opening),
         claims: call.claims_end(consequence),
         returns_units: call.returns_units(consequence),
         came_early: call.outcome == Outcome::Accepted && call.tries.refused_without_subject,
@@ -174,7 +174,10 @@ impl CallEnd<'_> {
                     refusals.note_named(key, self.now.local);
                     refused.push((key, wait));
                 }
-                match self.tries.refused_for(self.now.store) >= self.rules.max_throttled {
+                // A limit for all messages is no reason to give up one of them.
+                let is_refused_alone = !is_for_all
+                    && self.tries.refused_for(self.now.store) >= self.rules.max_throttled;
+                match is_refused_alone {
                     true => Consequence::Dead(DeadReason::Throttled),
                     false => Consequence::Wait(wait),
                 }
@@ -255,7 +258,7 @@ impl CallEnd<'_> {
     fn next_step(
         &self,
         consequence: Consequence,
-        opening: impl Fn(StoreTime) -> StoreTime,
+        opening: &impl Fn(StoreTime) -> StoreTime,
     ) -> NextStep {
         let again = |waits, other_route_first| NextStep::Again {
             waits,
@@ -288,7 +291,7 @@ impl CallEnd<'_> {
         &self,
         wait: Duration,
         cause: Cause,
-        opening: impl Fn(StoreTime) -> StoreTime,
+        opening: &impl Fn(StoreTime) -> StoreTime,
     ) -> NextWait {
         let until_open = opening(self.now.store + wait).since(self.now.store);
         if until_open <= self.longest_hold() {
@@ -306,7 +309,11 @@ impl CallEnd<'_> {
         }
     }
 
-    fn tries_after(&self, consequence: Consequence) -> Tries {
+    fn tries_after(
+        &self,
+        consequence: Consequence,
+        opening: &impl Fn(StoreTime) -> StoreTime,
+    ) -> Tries {
         let before = self.tries;
         let spends = match consequence {
             Consequence::Done | Consequence::WithNewCredentials => false,
@@ -321,7 +328,7 @@ impl CallEnd<'_> {
             in_parts: self.has_rest && !spends && consequence != Consequence::Done,
             refused_since: match consequence {
                 Consequence::Freeze(_) => None,
-                Consequence::Wait(_) => before.refused_since.or(Some(self.now.store)),
+                Consequence::Wait(wait) => Some(self.refused_since_after(wait, opening)),
                 _ => before.refused_since,
             },
             refused_without_subject: matches!(
@@ -338,6 +345,29 @@ impl CallEnd<'_> {
                 _ => self.reply.ok().map(|status| status.number),
             },
         }
+    }
+
+    /// Since when the message counts as refused after a wait. The time in which its route is shut does not count, nor
+    /// does that in which a limit for all messages is used up: the message could not be called, or no other one was
+    /// accepted.
+    fn refused_since_after(
+        &self,
+        wait: Duration,
+        opening: &impl Fn(StoreTime) -> StoreTime,
+    ) -> StoreTime {
+        let now = self.now.store;
+        if matches!(
+            self.throttles,
+            ThrottleSubject::Key {
+                is_for_all: true,
+                ..
+            }
+        ) {
+            return now;
+        }
+        let waits_until = now + wait;
+        let shut_for = opening(waits_until).since(waits_until);
+        self.tries.refused_since.unwrap_or(now) + shut_for
     }
 
     fn claims_end(&self, consequence: Consequence) -> ClaimsEnd {

@@ -72,7 +72,7 @@ pub struct Ruling {
     pub is_about_all: bool,
     /// The refusal is about these keys: none of their messages is called before so long has passed.
     pub keys: Vec<(KeyId, Duration)>,
-    /// Other messages pass, while this one does not.
+    /// Other messages pass, and lately, while this one does not.
     pub others_pass: bool,
 }
 
@@ -160,7 +160,10 @@ impl Refusals {
 
     /// A call was refused.
     pub fn rule_on(&mut self, refusal: &Refusal<'_>, now: Mono) -> Ruling {
-        let others_pass = self.all.is_empty() && self.accepted.is_some();
+        // Those that were accepted before a pause or an outage show nothing of now.
+        let lately = (refusal.refused_for / 2).max(LONGEST);
+        let accepted_lately = |accepted| now.since(accepted) <= lately;
+        let others_pass = self.all.is_empty() && self.accepted.is_some_and(accepted_lately);
         let again = |refused_for: Duration| refused_for.min(LONGEST).max(refusal.wait);
         let mut ruling = Ruling {
             wait: again(refusal.refused_for),

@@ -58,6 +58,67 @@ fn a_message_that_is_refused_for_too_long_ends_only_while_others_pass() {
     assert_eq!(follows.tries.attempts, u32::MAX - 1);
 }
 
+/// A provider's quota for a month was used up for three days.
+#[test]
+fn a_limit_of_all_messages_that_an_answer_names_ends_none_of_them() {
+    let call = CallEnd {
+        now: now(seconds(300_000)),
+        tries: Tries {
+            refused_since: Some(now(Duration::ZERO).store),
+            ..Tries::default()
+        },
+        throttles: ThrottleSubject::Key {
+            key: 5,
+            is_for_all: true,
+        },
+        ..answered(THROTTLED, 429)
+    };
+    let follows = refused_alone(&call);
+    assert!(matches!(follows.next, NextStep::Again { .. }));
+    assert_eq!(follows.tries.refused_since, Some(call.now.store));
+    let its_own = ThrottleSubject::Key {
+        key: 5,
+        is_for_all: false,
+    };
+    let follows = refused_alone(&CallEnd {
+        throttles: its_own,
+        ..call
+    });
+    assert_eq!(follows.next, NextStep::Dead(DeadReason::Throttled));
+}
+
+/// Refused on Friday evening and called again on Monday, a message became a dead letter after two calls.
+#[test]
+fn the_time_in_which_a_route_is_shut_is_no_refusal() {
+    let weekend = seconds(62 * 3600);
+    let call = answered(THROTTLED, 429);
+    let mut refusals = Refusals::default();
+    let mut gate = Gate::new(None, None);
+    refusals.note_accepted(&[], call.now.local);
+    let follows = decide(&call, &mut gate, &mut refusals, |at| at + weekend);
+    let monday = now(SECOND + weekend);
+    assert_eq!(follows.tries.refused_for(monday.store), SECOND);
+}
+
+#[test]
+fn messages_that_passed_before_a_pause_do_not_pass_now() {
+    let call = CallEnd {
+        now: now(seconds(7_200)),
+        tries: Tries {
+            refused_since: Some(now(Duration::ZERO).store),
+            ..Tries::default()
+        },
+        ..answered(THROTTLED, 429)
+    };
+    let accepted_at = |after| {
+        let mut refusals = Refusals::default();
+        refusals.note_accepted(&[], now(seconds(after)).local);
+        decide(&call, &mut Gate::new(None, None), &mut refusals, |at| at).next
+    };
+    assert!(matches!(accepted_at(3_000), NextStep::Again { .. }));
+    assert_eq!(accepted_at(4_000), NextStep::Dead(DeadReason::Throttled));
+}
+
 #[test]
 fn another_route_is_tried_once_for_a_message_that_would_wait_for_long() {
     let other_route_first = |wait, refused_since| {
