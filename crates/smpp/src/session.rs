@@ -113,7 +113,7 @@ impl Session {
     pub(super) fn write(self: &Arc<Self>, pdus: &mut [Vec<u8>], leave_by: LeaveBy) -> WriteOutcome {
         let mut state = lock(&self.state);
         let has_room = state.waiting.len() + pdus.len() <= self.window;
-        if !state.is_open || !has_room || !state.unwritten.is_empty() || state.unflushed {
+        if !state.is_open || !has_room || state.is_blocked() {
             return WriteOutcome::Full;
         }
         let mut sequences = Vec::with_capacity(pdus.len());
@@ -169,7 +169,16 @@ impl Session {
 
     /// Writes the rest whenever there is one. Returns the failure that ends it.
     pub(super) async fn write_unwritten(&self) -> String {
-        poll_fn(|cx| lock(&self.state).poll_unwritten(cx)).await
+        poll_fn(|cx| {
+            let mut state = lock(&self.state);
+            let was_blocked = state.is_blocked();
+            let ended = state.poll_unwritten(cx);
+            if was_blocked && !state.is_blocked() {
+                self.room.notify_waiters();
+            }
+            ended
+        })
+        .await
     }
 
     /// The centre answered a request: its call hears it.
@@ -209,6 +218,11 @@ impl SessionState {
             last => last + 1,
         };
         self.sequence
+    }
+
+    /// Whether a message that was begun must be written first.
+    const fn is_blocked(&self) -> bool {
+        !self.unwritten.is_empty() || self.unflushed
     }
 
     fn wake_writer(&mut self) {

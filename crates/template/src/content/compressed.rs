@@ -1,6 +1,6 @@
 //! Compressed bytes, undone within a bound.
 
-use std::io::Read as _;
+use std::io::Read;
 
 use flate2::{Decompress, FlushDecompress, Status};
 
@@ -18,30 +18,42 @@ pub enum DecodeEnd {
     Broken,
 }
 
-/// Undoes gzip (RFC 1952; several members are one text). Makes at most `most` bytes.
+/// Undoes gzip (RFC 1952; several members are one text). Makes at most `most` bytes. Each member ends with a checksum, so
+/// what follows the last one says nothing about the text: some servers fill up with zeros there.
 #[must_use]
 pub fn gunzip(data: &[u8], most: usize) -> (Vec<u8>, DecodeEnd) {
-    bounded(flate2::read::MultiGzDecoder::new(data), most)
+    let (mut made, mut rest) = (Vec::new(), data);
+    let end = loop {
+        let mut member = flate2::bufread::GzDecoder::new(rest);
+        let read = read_bounded(&mut member, most, &mut made);
+        rest = member.into_inner();
+        if read != DecodeEnd::Whole || !is_gzip(rest) {
+            break read;
+        }
+    };
+    made.truncate(most);
+    (made, end)
 }
 
 /// Undoes brotli (RFC 7932). Makes at most `most` bytes.
 #[must_use]
 pub fn unbrotli(data: &[u8], most: usize) -> (Vec<u8>, DecodeEnd) {
-    bounded(brotli_decompressor::Decompressor::new(data, CHUNK), most)
+    let mut made = Vec::new();
+    let decoder = brotli_decompressor::Decompressor::new(data, CHUNK);
+    let end = read_bounded(decoder, most, &mut made);
+    made.truncate(most);
+    (made, end)
 }
 
-fn bounded(decoder: impl std::io::Read, most: usize) -> (Vec<u8>, DecodeEnd) {
-    let mut made = Vec::new();
-    let read = decoder
-        .take((most as u64).saturating_add(1))
-        .read_to_end(&mut made);
-    let end = match read {
+/// Adds what a decoder makes, until there are more than `most` bytes.
+fn read_bounded(decoder: impl Read, most: usize, made: &mut Vec<u8>) -> DecodeEnd {
+    let room = (most.saturating_sub(made.len()) as u64).saturating_add(1);
+    let read = decoder.take(room).read_to_end(made);
+    match read {
         _ if made.len() > most => DecodeEnd::Bound,
         Ok(_) => DecodeEnd::Whole,
         Err(_) => DecodeEnd::Broken,
-    };
-    made.truncate(most);
-    (made, end)
+    }
 }
 
 /// Undoes zlib (RFC 1950), or deflate (RFC 1951) where the header of zlib is missing. Makes at most `most` bytes.

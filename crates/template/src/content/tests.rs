@@ -95,6 +95,10 @@ fn every_coding_of_a_publisher_is_undone() {
         (Some("deflate:UTF-8"), zlib(body)),
         (Some("zip:UTF-8"), zip(body)),
         (Some("gzip, gzip"), gzip(&gzip(body))),
+        // Filled up behind its checksum.
+        (Some("gzip"), [gzip(body), vec![0; 7]].concat()),
+        // Of two members.
+        (Some("gzip"), [gzip(&body[..3]), gzip(&body[3..])].concat()),
         // Nothing says it.
         (None, gzip(body)),
         (None, zlib(body)),
