@@ -20,6 +20,7 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 use secrecy::SecretString;
 
+use self::letter::queue_name;
 use super::exit::{Exit, Refusal, find_named, load_configuration, only_one_of, variables};
 use super::shell;
 use super::text::counted;
@@ -72,7 +73,7 @@ pub struct LettersLocation {
     #[arg(long, value_name = "URL", requires = "queue")]
     rabbitmq: Option<SecretString>,
     /// The letters of this queue, such as `sms.dead`
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = queue_name)]
     queue: Option<String>,
     /// Print JSON
     #[arg(long)]

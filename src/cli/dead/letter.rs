@@ -52,7 +52,8 @@ impl<'a> LetterFacts<'a> {
             last_status: number(header::LAST_STATUS),
             attempts: number(header::ATTEMPTS),
             route: text(header::ROUTE),
-            queue: text(header::QUEUE),
+            // Others can write the header: what cannot be a queue's name is none.
+            queue: text(header::QUEUE).filter(|name| can_be_queue(name)),
             died: time(header::DIED),
             first_seen: time(header::FIRST_SEEN),
             expires: time(header::EXPIRES),
@@ -67,6 +68,19 @@ impl<'a> LetterFacts<'a> {
         let mut all = json!(self);
         all["number"] = json!(number);
         all
+    }
+}
+
+/// Whether AMQP can name a queue so: its short strings have 255 octets.
+pub(super) fn can_be_queue(name: &str) -> bool {
+    (1..=255).contains(&name.len())
+}
+
+/// The name of a queue on the command line.
+pub(super) fn queue_name(text: &str) -> Result<String, String> {
+    match can_be_queue(text) {
+        true => Ok(text.to_owned()),
+        false => Err("the name of a queue has 1 to 255 bytes".to_owned()),
     }
 }
 

@@ -14,7 +14,7 @@ use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use super::counts::{QUEUE, QueueResults, ReplayCounts};
-use super::letter::{Decision, Filter, FilterArgs, LetterFacts};
+use super::letter::{Decision, Filter, FilterArgs, LetterFacts, queue_name};
 use super::{Console, DeadQueues, LettersLocation, Refusal, SUFFIX};
 use crate::cli::exit::StopSignals;
 use crate::cli::text::in_a_line;
@@ -47,7 +47,7 @@ pub struct ReplayArgs {
     #[arg(long, value_name = "N")]
     limit: Option<u64>,
     /// To this queue instead of the one that each came from
-    #[arg(long, value_name = "QUEUE")]
+    #[arg(long, value_name = "QUEUE", value_parser = queue_name)]
     to: Option<String>,
     /// At this pace, such as 50/1s; without it as fast as the broker takes them
     #[arg(long, value_name = "RATE")]

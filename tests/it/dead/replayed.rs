@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use lapin::BasicProperties;
+use lapin::types::{AMQPValue, FieldTable};
 use serde_json::Value;
 use sluiced_ports::message::header as known;
 
@@ -263,6 +264,27 @@ async fn another_queue_takes_them_and_one_that_is_missing_does_not() {
     }
     assert_eq!(moved[0].1.message_id().as_ref().unwrap().as_str(), "m-2");
     holds(&broker, "dead-to.dead", 2).await;
+}
+
+/// A name that is too long for AMQP ended the replay with a panic, each time.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_header_that_names_no_queue_counts_as_none() {
+    let name = "dead-forged-queue";
+    let broker = broker().await;
+    broker.declare(name, "quorum").await;
+    let dead = format!("{name}.dead");
+    broker.declare(&dead, "quorum").await;
+    for queue in ["q".repeat(300), String::new()] {
+        let mut headers = FieldTable::default();
+        headers.insert(known::QUEUE.into(), AMQPValue::LongString(queue.into()));
+        let properties = BasicProperties::default().with_headers(headers);
+        broker.publish(&dead, [(body(1), properties)]).await;
+    }
+    let long = "q".repeat(300);
+    let refused = dead_at(name, "replay --to", &[&long]);
+    assert!(refused.bad(2).contains("1 to 255 bytes"));
+    dead_at(name, "replay", &[]).good();
+    holds(&broker, name, 2).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
