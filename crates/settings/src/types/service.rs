@@ -35,7 +35,7 @@ table! {
     #[derive(Clone, Debug, Deserialize)]
     pub struct Service {
         /// How long calls that were started may take to finish after SIGTERM. No call may have a longer timeout.
-        /// The supervisor (TimeoutStopSec, terminationGracePeriodSeconds) must wait at least 10 s longer.
+        /// The supervisor (TimeoutStopSec, terminationGracePeriodSeconds) should wait 10 s longer than this.
         grace: Length = SPAN, Default "20s";
         /// The name of this replica, on the status page, in the log and in `sluiced limits`. No two replicas may have the
         /// same: name them by the variable SLUICED__SERVICE__INSTANCE, not in a file that they share. The units for
