@@ -23,7 +23,8 @@ table! {
         ///   sentinel_service = "mymaster"
         ///   sentinel_user = "sluiced"
         ///   sentinel_password_file = "credential:sentinel"
-        /// cluster: each limit lies on one of the masters, and all of them are found from some:
+        /// cluster: each paced limit lies on one of the masters, all keyed limits together on one, and all masters are
+        /// found from some:
         ///   mode = "cluster"
         ///   urls = ["redis://node-a:6379", "redis://node-b:6379", "redis://node-c:6379"]
         mode: RedisMode = RedisMode::SHAPE, Default "single";

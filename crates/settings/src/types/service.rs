@@ -12,7 +12,7 @@ use crate::text::Length;
 table! {
     #[derive(Clone, Debug, Deserialize)]
     pub struct Admin {
-        /// Address of /metrics, /healthz and /readyz. Empty: no listener.
+        /// Address of the status page (/), /metrics, /healthz and /readyz. Empty: no listener.
         listen: String = LISTEN, Default "127.0.0.1:9464";
         /// Names under which these pages and the status page may be asked, besides addresses, localhost and the name
         /// in listen; without a port. Others are refused, because a web page could have them (DNS rebinding).
@@ -35,7 +35,7 @@ table! {
     #[derive(Clone, Debug, Deserialize)]
     pub struct Service {
         /// How long calls that were started may take to finish after SIGTERM. No call may have a longer timeout.
-        /// Give the supervisor (TimeoutStopSec, terminationGracePeriodSeconds) some seconds more than this.
+        /// The supervisor (TimeoutStopSec, terminationGracePeriodSeconds) should wait 10 s longer than this.
         grace: Length = SPAN, Default "20s";
         /// The name of this replica, on the status page, in the log and in `sluiced limits`. No two replicas may have the
         /// same: name them by the variable SLUICED__SERVICE__INSTANCE, not in a file that they share. The units for
