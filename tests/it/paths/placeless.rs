@@ -133,8 +133,8 @@ async fn a_full_queue_of_dead_letters_harms_no_other_message() {
     assert_eq!(broker.counts(name).await, Some((0, 0)));
 }
 
-/// Before a broker drops a message that was returned too often, a copy goes to the end of its queue. If that is full, as
-/// the wait queues are, the message goes back, time after time: held for any longer, it would end the channel.
+/// Before a broker drops a message that was returned too often, a copy goes to the end of its queue. If that is full,
+/// and there is no wait queue, the message goes back, time after time: held for any longer, it would end the channel.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_last_copy_that_no_queue_takes_ends_no_channel() {
     let name = "placeless-last";

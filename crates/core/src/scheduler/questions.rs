@@ -184,8 +184,8 @@ impl Questions {
         (self.under_way < most).then(|| self.failures.retry_at().max(apart))
     }
 
-    /// Until when messages that need a permit let those pass that need none: the store does not answer. `None`: they may
-    /// be asked for now.
+    /// Until when messages that need a permit let those pass that need none: the store does not answer. `None`: they
+    /// may be asked for now.
     #[must_use]
     pub(super) fn unanswered_until(&self, now: Mono) -> Option<Mono> {
         self.failures.since()?;

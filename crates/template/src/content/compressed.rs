@@ -18,8 +18,8 @@ pub enum DecodeEnd {
     Broken,
 }
 
-/// Undoes gzip (RFC 1952; several members are one text). Makes at most `most` bytes. Each member ends with a checksum, so
-/// what follows the last one says nothing about the text: some servers fill up with zeros there.
+/// Undoes gzip (RFC 1952; several members are one text). Makes at most `most` bytes. Each member ends with a checksum,
+/// so what follows the last one says nothing about the text: some servers fill up with zeros there.
 #[must_use]
 pub fn gunzip(data: &[u8], most: usize) -> (Vec<u8>, DecodeEnd) {
     let (mut made, mut rest) = (Vec::new(), data);
