@@ -34,7 +34,7 @@ use sluiced_store::redis::{RedisOptions, RedisStore};
 use support::redis::RedisServer;
 use support::wait::eventually;
 
-/// Calls under way at once on one connection: they are pipelined.
+/// Calls in flight at once on one connection: they are pipelined.
 const PIPELINED: usize = 64;
 /// Keys that the decisions are spread over.
 const SPREAD: usize = 10_000;

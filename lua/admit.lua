@@ -123,8 +123,8 @@ local function decide(charges, waited, others_wait, ticket, died)
       cell.taken = cell.kind.first_sight(cell.rule)
       cell.changed = cell.changed or cell.taken ~= nil
     end
-    local let_go = cell.taken and cell.kind.let_go
-    cell.changed = let_go and let_go(cell.taken, ticket, died) or cell.changed
+    local release_own_claim = cell.taken and cell.kind.release_own_claim
+    cell.changed = release_own_claim and release_own_claim(cell.taken, ticket, died) or cell.changed
   end
   for i = 1, #charges do
     local cell = charges[i].cell

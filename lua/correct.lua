@@ -59,7 +59,7 @@ for i = 1, numeric() do
     take_back(cell, time, units, age)
   else
     look(cell)
-    -- A kind without it counts calls under way: no downstream reports them.
+    -- A kind without it counts calls in flight: no downstream reports them.
     if not cell.kind.untouched then
       -- Nothing to write.
     elseif what == LEFT then

@@ -1,4 +1,4 @@
--- Ends calls under way (`core::limits::concurrency`, `core::limits::once`), and wakes as many waiting replicas as
+-- Ends calls in flight (`core::limits::concurrency`, `core::limits::once`), and wakes as many waiting replicas as
 -- units came free. Runs after limits/common.lua and the files of the kinds.
 --
 -- KEYS     see limits/common.lua

@@ -168,7 +168,7 @@ local function gate(limit)
 end
 
 -- From when on nothing that was taken counts (`Rule::back_at`).
-local function back_at(cell) return (cell.kind.back_at or cell.kind.dies_at)(cell.rule, cell.taken) end
+local function back_at(cell) return (cell.kind.back_at or cell.kind.expires_at)(cell.rule, cell.taken) end
 
 -- So many of the units that a state says are owed count (`Rule::counted`).
 local function counted(cell, units)
@@ -295,7 +295,7 @@ local function save()
   for i = 1, #cells do
     local cell = cells[i]
     if cell.changed then
-      local dies = max(cell.kind.dies_at(cell.rule, cell.taken), cell.left_until or 0, paid_at(cell))
+      local dies = max(cell.kind.expires_at(cell.rule, cell.taken), cell.left_until or 0, paid_at(cell))
       local left = dies - now
       if left > 0 then
         call('SET', cell.key, written(cell), 'PX', text(div_ceil(left, 1000)))

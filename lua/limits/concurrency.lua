@@ -2,7 +2,7 @@
 --
 -- KEYS, reply   those of the script that this is a part of
 -- ARGV          limit, lease
--- State         c <ends> <units> <ticket> …: the calls under way, and when each ends by itself
+-- State         c <ends> <units> <ticket> …: the calls in flight, and when each ends by itself
 --
 -- Invariant: the units of the calls that have not ended are at most `limit`.
 
@@ -91,5 +91,5 @@ function kinds.c.room(r, s)
 end
 
 function kinds.c.spacing() return 0 end
-function kinds.c.dies_at(r, s) return last(s) end
+function kinds.c.expires_at(r, s) return last(s) end
 function kinds.c.span(r) return r.lease end

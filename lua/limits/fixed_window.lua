@@ -90,7 +90,7 @@ function kinds.w.forgotten_at(r, since)
   return start and ends or since
 end
 
-function kinds.w.dies_at(r, s)
+function kinds.w.expires_at(r, s)
   if r.frame == FIRST_CALL then return s.start + r.length end
   local start, ends = of_clock(r, s.last)
   return start and ends or s.last + UNKNOWN_KEPT

@@ -1,10 +1,10 @@
 -- The kind `gcra`: `core::limits::gcra`, line by line.
 --
 -- KEYS, reply   those of the script that this is a part of
--- ARGV          limit, units, period
--- State         g <at> <parts> <period>: what was owed then, `period` parts to a unit
+-- ARGV          capacity, units, period
+-- State         g <at> <parts> <period>: the level then, `period` parts to a unit
 --
--- Invariant: never more is owed than `limit` units; `units` parts are emitted in each microsecond.
+-- Invariant: the level is never more than `capacity` units; `units` parts are emitted in each microsecond.
 
 kinds.g = {}
 
@@ -23,8 +23,8 @@ end
 
 function kinds.g.save(s) return format('g %.0f %.0f %.0f', s.at, s.parts, s.period) end
 
--- The debt at that time, in parts.
-local function debt(r, s, at)
+-- The level at that time, in parts.
+local function level(r, s, at)
   if not s then return 0 end
   local parts = min(s.parts, r.most * r.period)
   if s.period ~= r.period then
@@ -37,12 +37,12 @@ local function debt(r, s, at)
 end
 
 function kinds.g.fit(r, s, cost)
-  local over = debt(r, s, now) - (r.most - cost) * r.period
+  local over = level(r, s, now) - (r.most - cost) * r.period
   return over <= 0 and now or now + div_ceil(over, r.units)
 end
 
 function kinds.g.take(r, s, cost)
-  return { at = now, parts = debt(r, s, now) + cost * r.period, period = r.period }
+  return { at = now, parts = level(r, s, now) + cost * r.period, period = r.period }
 end
 
 function kinds.g.untouched(r) return { at = now, parts = 0, period = r.period } end
@@ -56,10 +56,10 @@ function kinds.g.refund(r, s, at, cost, passed)
 end
 
 function kinds.g.room(r, s)
-  local parts = debt(r, s, now)
+  local parts = level(r, s, now)
   return div(r.most * r.period - parts, r.period), now + div_ceil(parts, r.units)
 end
 
 function kinds.g.spacing(r, cost) return div_ceil(cost * r.period, r.units) end
-function kinds.g.dies_at(r, s) return s.at + div_ceil(debt(r, s, s.at), r.units) end
+function kinds.g.expires_at(r, s) return s.at + div_ceil(level(r, s, s.at), r.units) end
 function kinds.g.span(r) return r.memory end

@@ -56,9 +56,9 @@ local function is_before(held, ticket)
     and (#held < #ticket or #held == #ticket and held < ticket)
 end
 
--- Releases a claim without a call under way: an earlier claim of the message that asks under `ticket`, or one from
+-- Releases a claim without a call in flight: an earlier claim of the message that asks under `ticket`, or one from
 -- before that message became a dead letter at `died` (0: never). Returns whether a claim was released.
-function kinds.o.let_go(s, ticket, died)
+function kinds.o.release_own_claim(s, ticket, died)
   if not s.ticket then return false end
   if not (is_before(s.ticket, ticket) or s.ends <= now and s.since <= died) then return false end
   s.ticket = nil
@@ -93,7 +93,7 @@ function kinds.o.room(r, s)
 end
 
 function kinds.o.spacing() return 0 end
-function kinds.o.dies_at(r, s)
+function kinds.o.expires_at(r, s)
   if s.done then return s.done end
   return s.ticket and forgotten(r, s.ends) or 0
 end

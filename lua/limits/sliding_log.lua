@@ -128,7 +128,7 @@ function kinds.l.room(r, s)
 end
 
 function kinds.l.spacing(r, cost) return div_ceil(cost * r.period, r.most) end
-function kinds.l.dies_at(r, s)
+function kinds.l.expires_at(r, s)
   pack(s)
   return s.total > 0 and s.last + r.period or 0
 end

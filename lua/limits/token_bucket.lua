@@ -106,7 +106,7 @@ function kinds.t.room(r, s)
 end
 
 function kinds.t.spacing(r, cost) return div_ceil(cost * r.period, r.amount) end
-function kinds.t.dies_at(r, s)
+function kinds.t.expires_at(r, s)
   return full_at(r, s) + (r.empty and max(KEEP, r.memory) or 0)
 end
 function kinds.t.span(r) return r.memory end

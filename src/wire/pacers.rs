@@ -44,7 +44,7 @@ impl<'a> Pacers<'a> {
             if let Some(limit) = keyed_limit(name, limit, PolicyVersion::NONE)? {
                 let has_quota = |route: &Route| route.quotas().contains_key(name);
                 let limit = if settings.routes.values().any(has_quota) {
-                    limit.counting_under_way()
+                    limit.counting_in_flight()
                 } else {
                     limit
                 };

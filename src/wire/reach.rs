@@ -67,7 +67,7 @@ fn words(seen: Spread, limits: &[(String, Limit)]) -> String {
         millis(seen.median),
         millis(seen.spread)
     );
-    // Calls under way are counted for as long as they last.
+    // Calls in flight are counted for as long as they last.
     let counted = limits.iter().filter(|(_, limit)| !limit.counts_calls());
     for (name, limit) in counted {
         if limit.follows().is_some() {

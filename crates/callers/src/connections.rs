@@ -2,7 +2,7 @@
 //!
 //! Problem: ten thousand callers may wait at a time, each with a connection, and clients may be silent, slow or
 //! hostile. So a listener has a largest number of connections. One more than that ends the oldest connection without a
-//! request under way; if all have one, the new connection is closed. A connection that is silent for [`IDLE`] is
+//! request in flight; if all have one, the new connection is closed. A connection that is silent for [`IDLE`] is
 //! closed, too. A request has a largest head, a largest body and a longest time (`service`).
 
 use std::collections::VecDeque;
@@ -42,7 +42,7 @@ const FEWEST: usize = 16;
 const FEW: usize = 64;
 /// A pause after an accept that failed because of missing file descriptors, instead of a hot loop.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-/// Files that everything else may open: a connection for each call under way, and a few others.
+/// Files that everything else may open: a connection for each call in flight, and a few others.
 const OTHER_FILES: u64 = 4_000;
 
 /// How many connections each listener has at a time, by how many requests may wait at each, as far as this process may
@@ -175,7 +175,7 @@ impl Connections {
         true
     }
 
-    /// Whether a request is under way.
+    /// Whether a request is in flight.
     pub(crate) fn is_busy(&self) -> bool {
         let mut open = self.open.iter();
         open.any(|(task, busy)| !task.is_finished() && busy.0.load(Ordering::Relaxed) > 0)
@@ -196,7 +196,7 @@ where
     }
 }
 
-/// The router, and a count of the requests under way.
+/// The router, and a count of the requests in flight.
 struct CountingService {
     router: TowerToHyperService<Router>,
     busy: Busy,
@@ -225,11 +225,11 @@ impl Service<http::Request<hyper::body::Incoming>> for CountingService {
     type Future = BoxFuture<'static, Result<Self::Response, Self::Error>>;
 
     fn call(&self, request: http::Request<hyper::body::Incoming>) -> Self::Future {
-        let under_way = RequestUnderWay::begin(&self.busy);
+        let in_flight = RequestInFlight::begin(&self.busy);
         let answering = self.router.call(request);
         async move {
             let answer = answering.await;
-            drop(under_way);
+            drop(in_flight);
             answer
         }
         .boxed()
@@ -237,16 +237,16 @@ impl Service<http::Request<hyper::body::Incoming>> for CountingService {
 }
 
 /// Ends the request when it is dropped: the caller may have hung up.
-struct RequestUnderWay(Busy);
+struct RequestInFlight(Busy);
 
-impl RequestUnderWay {
+impl RequestInFlight {
     fn begin(busy: &Busy) -> Self {
         busy.0.fetch_add(1, Ordering::Relaxed);
         Self(busy.clone())
     }
 }
 
-impl Drop for RequestUnderWay {
+impl Drop for RequestInFlight {
     fn drop(&mut self) {
         self.0.0.fetch_sub(1, Ordering::Relaxed);
     }

@@ -1,7 +1,7 @@
 //! The downstream of callers: a message is "called" by answering its request. The caller then makes the call itself.
 //!
-//! Where a limit is keyed, the call is under way until its caller ends the permit, or until `ends_after`. So it counts
-//! in limits of calls under way, and units of a call that was not made can be given back. Slots of a paced limit
+//! Where a limit is keyed, the call is in flight until its caller ends the permit, or until `ends_after`. So it counts
+//! in limits of calls in flight, and units of a call that was not made can be given back. Slots of a paced limit
 //! cannot: their time is over.
 
 use std::fmt;

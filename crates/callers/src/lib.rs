@@ -67,11 +67,11 @@ use sluiced_ports::queue::{
 };
 use token::Token;
 
-/// How long answers that are under way may take once the listener stops.
+/// How long answers that are in flight may take once the listener stops.
 const STOP: Duration = Duration::from_secs(1);
 /// So many requests may look at the limits at a time (`?mode=check`): the store is asked for each.
 const LOOKS: usize = 64;
-/// After the stop, whether a request is still under way is looked at this often.
+/// After the stop, whether a request is still in flight is looked at this often.
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
 
 /// How one listener serves its callers.

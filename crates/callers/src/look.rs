@@ -72,7 +72,7 @@ impl LimitLook {
         let has_room = look.room.remaining >= u64::from(asked.cost.get());
         let after = |at: StoreTime| at.since(look.now);
         let fits = match look.fits {
-            // Nothing says when calls under way end.
+            // Nothing says when calls in flight end.
             Fit::Full => Duration::ZERO,
             Fit::Now if counts_calls => Duration::ZERO,
             // The store says when one unit fits. So many do when all of them are back.
@@ -134,7 +134,7 @@ mod tests {
         assert_eq!((asked.passes, asked.wait), (false, second));
         let two = found(2, 1, Fit::Now, false);
         assert_eq!((two.passes, two.wait), (false, second * 9));
-        // Nothing says when calls under way end.
+        // Nothing says when calls in flight end.
         for fits in [Fit::Now, Fit::Full] {
             let calls = found(2, 1, fits, true);
             assert_eq!((calls.passes, calls.wait), (false, Duration::ZERO));

@@ -108,7 +108,7 @@ enum BreakerState {
     Asking(Mono),
     /// This replica may make one call, before that time.
     Probe(Mono),
-    /// The call is under way; after `lost` it is lost. It could be made before `until`.
+    /// The call is in flight; after `lost` it is lost. It could be made before `until`.
     Probing {
         lost: Mono,
         until: Mono,
@@ -160,7 +160,7 @@ impl Breaker {
         matches!(self.state, BreakerState::Closed)
     }
 
-    /// Whether the call that is under way is the probe.
+    /// Whether the call that is in flight is the probe.
     #[must_use]
     pub const fn is_probing(&self) -> bool {
         matches!(self.state, BreakerState::Probing { .. })
@@ -209,7 +209,7 @@ impl Breaker {
                 self.state = BreakerState::Open(now);
                 None
             }
-            // These are calls that were under way when it opened.
+            // These are calls that were in flight when it opened.
             (BreakerState::Open(_) | BreakerState::Asking(_) | BreakerState::Probe(_), _)
             | (_, Evidence::Unclear) => None,
             (
@@ -257,12 +257,12 @@ impl Breaker {
         None
     }
 
-    /// Until when nothing may be sent while `under_way` calls have not ended; `None`: a call may be sent.
+    /// Until when nothing may be sent while `in_flight` calls have not ended; `None`: a call may be sent.
     #[must_use]
-    pub fn blocked(&self, under_way: u64, now: Mono) -> Option<Mono> {
+    pub fn blocked(&self, in_flight: u64, now: Mono) -> Option<Mono> {
         match self.state {
             BreakerState::Closed | BreakerState::Probe(_) => None,
-            BreakerState::Ramp(at_once) if under_way < at_once => None,
+            BreakerState::Ramp(at_once) if in_flight < at_once => None,
             // The end of a call opens it.
             BreakerState::Ramp(_) => Some(now + self.rule.probe),
             BreakerState::Open(until)

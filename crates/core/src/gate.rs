@@ -130,13 +130,13 @@ impl Gate {
 
     /// Whether the breaker limits what is sent.
     #[must_use]
-    pub fn is_away(&self) -> bool {
+    pub fn breaker_limits_calls(&self) -> bool {
         self.breaker.as_ref().is_some_and(|own| !own.is_closed())
     }
 
     /// Whether the breaker allows only its probe. After the probe, calls begin again, one more at a time.
     #[must_use]
-    pub fn is_open(&self) -> bool {
+    pub fn breaker_is_open(&self) -> bool {
         self.breaker.as_ref().is_some_and(Breaker::is_open)
     }
 
@@ -236,7 +236,7 @@ impl Gate {
 
     /// A message came: there may be something to probe with.
     pub fn note_arrival(&mut self) {
-        if self.is_away() {
+        if self.breaker_limits_calls() {
             self.next_review = None;
         }
     }
@@ -272,11 +272,11 @@ impl Gate {
         }
     }
 
-    /// Decides what the route sends, if anything changed. `under_way`: its calls that have not ended.
+    /// Decides what the route sends, if anything changed. `in_flight`: its calls that have not ended.
     pub fn review(
         &mut self,
         store_now: Option<StoreTime>,
-        under_way: u64,
+        in_flight: u64,
         now: Mono,
     ) -> Option<GateChange> {
         if self.next_review.is_some_and(|at| now < at) {
@@ -287,7 +287,7 @@ impl Gate {
         self.spent_until = self.spent_until.filter(later);
         let known = self.hours.as_ref().zip(store_now);
         let stretch = known.map(|(hours, at)| hours.stretch(at));
-        let changes = self.changes(stretch, store_now, under_way, now);
+        let changes = self.changes(stretch, store_now, in_flight, now);
         let is = if self.hours.is_some() && stretch.is_none() {
             self.sends
         } else {
@@ -303,7 +303,7 @@ impl Gate {
         &self,
         stretch: Option<Stretch>,
         store_now: Option<StoreTime>,
-        under_way: u64,
+        in_flight: u64,
         now: Mono,
     ) -> Changes {
         let by_own_clock = |at: StoreTime| store_now.map(|store_now| now + at.since(store_now));
@@ -316,7 +316,7 @@ impl Gate {
         Changes {
             hours: stretch.and_then(|known| known.until).and_then(by_own_clock),
             paused: paused.filter(|until| *until > now),
-            away: breaker.and_then(|own| own.blocked(under_way, now)),
+            away: breaker.and_then(|own| own.blocked(in_flight, now)),
         }
     }
 

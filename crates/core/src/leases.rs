@@ -5,7 +5,7 @@
 //! The daemon and the simulation drive the same holder.
 //!
 //! What it guarantees:
-//! - It asks for slots only for messages that could use them, has one ask under way at most, and before its turn only
+//! - It asks for slots only for messages that could use them, has one ask in flight at most, and before its turn only
 //!   reads the clock.
 //! - A slot is handed out at most once, not before its time, and not later than the headroom (less
 //!   what the clock mapping may be wrong by).
@@ -76,7 +76,7 @@ pub enum WaitReason {
     Paused,
 }
 
-/// An ask that is under way.
+/// An ask that is in flight.
 #[derive(Clone, Copy, Debug)]
 struct SentAsk {
     sent: Mono,
@@ -109,7 +109,7 @@ impl KnownGeneration {
 /// When the store was asked, and with what result.
 #[derive(Clone, Debug)]
 struct AskHistory {
-    under_way: Option<SentAsk>,
+    in_flight: Option<SentAsk>,
     last: Option<Mono>,
     failures: Failures,
     /// The latest time for another ask, whatever is needed: a policy changed, or a notice does not fit the
@@ -192,7 +192,7 @@ impl LeaseHolder {
             paused_until: None,
             unconfirmed: None,
             asks: AskHistory {
-                under_way: None,
+                in_flight: None,
                 last: None,
                 failures: Failures::new(BACKOFF),
                 due: None,
@@ -260,10 +260,10 @@ impl LeaseHolder {
         self.reach
     }
 
-    /// Slots that the ask under way wants.
+    /// Slots that the ask in flight wants.
     #[must_use]
     pub fn asked(&self) -> u64 {
-        self.asks.under_way.map_or(0, |asking| asking.want)
+        self.asks.in_flight.map_or(0, |asking| asking.want)
     }
 
     /// The slot that is due at `now`, dropping those that were missed.

@@ -1,7 +1,7 @@
 //! Limits that are decided message by message, most of them by key.
 //!
 //! Problem: beside the one rate of an account, providers limit senders, recipients, templates and
-//! pairs of them, in bursts, windows, calendars or calls under way. Each kind here is one pure
+//! pairs of them, in bursts, windows, calendars or calls in flight. Each kind here is one pure
 //! decision on a small state: does a cost fit now, and if not, when; and the state after it is
 //! taken. A state holds only what was granted. Nothing is reserved, so nothing can be missed.
 //!
@@ -34,7 +34,7 @@ use crate::rate::Cost;
 use crate::time::{StoreTime, micros};
 
 pub use owed::{Owed, add_debt, forgive, most_plausible};
-pub use rule::{LimitState, NextReturn, Quota, Rule, TakenUnits};
+pub use rule::{KindState, LimitState, NextReturn, Quota, Rule};
 
 #[cfg(test)]
 mod tests;
@@ -102,7 +102,7 @@ pub enum Fit {
     Now,
     /// The cost fits at this time of the store, if nothing else is taken meanwhile.
     At(StoreTime),
-    /// The cost fits once calls under way have ended: no time is known.
+    /// The cost fits once calls in flight have ended: no time is known.
     Full,
 }
 
@@ -137,34 +137,34 @@ pub struct Room {
 /// One kind of limit. `now` and all times are in microseconds; a state that lies ahead of `now`
 /// shows that the clock went back, and counts as if it was taken now.
 pub(super) trait Kind {
-    type TakenUnits;
+    type KindState;
 
     /// The largest cost that can ever fit.
     fn max_cost(&self) -> u64;
     /// The state as it counts at `now`, and whether it lay ahead of now.
-    fn settled(&self, taken: &Self::TakenUnits, now: u64) -> (Self::TakenUnits, bool);
+    fn settled(&self, taken: &Self::KindState, now: u64) -> (Self::KindState, bool);
     /// Whether `cost`, which is at most [`Kind::max_cost`], fits.
-    fn fit(&self, taken: Option<&Self::TakenUnits>, now: u64, cost: u64) -> Fit;
+    fn fit(&self, taken: Option<&Self::KindState>, now: u64, cost: u64) -> Fit;
     /// The state once `cost` was taken at `now`.
     fn take(
         &self,
-        taken: Option<&Self::TakenUnits>,
+        taken: Option<&Self::KindState>,
         now: u64,
         cost: u64,
         ticket: Ticket,
-    ) -> Self::TakenUnits;
+    ) -> Self::KindState;
     /// The state without units that are given back; `None` if they count no more, or if the kind cannot
     /// distinguish them from others without risk. Calls end by their tickets instead.
     fn refund(
         &self,
-        _taken: &Self::TakenUnits,
+        _taken: &Self::KindState,
         _unused: &UnusedUnits,
         _now: u64,
-    ) -> Option<Self::TakenUnits> {
+    ) -> Option<Self::KindState> {
         None
     }
     /// What is left.
-    fn room(&self, taken: Option<&Self::TakenUnits>, now: u64) -> Room;
+    fn room(&self, taken: Option<&Self::KindState>, now: u64) -> Room;
     /// How far apart costs of this size are at the rate of the limit; zero if it has none.
     fn spacing(&self, _cost: u64, _now: u64) -> u64 {
         0
@@ -174,12 +174,12 @@ pub(super) trait Kind {
         since + self.span()
     }
     /// From when on the state says no more than its absence.
-    fn dies_at(&self, taken: &Self::TakenUnits) -> u64;
+    fn expires_at(&self, taken: &Self::KindState) -> u64;
     /// How long it takes until all of the limit is back.
     fn span(&self) -> u64;
     /// From when on nothing that was taken counts.
-    fn back_at(&self, taken: &Self::TakenUnits) -> u64 {
-        self.dies_at(taken)
+    fn back_at(&self, taken: &Self::KindState) -> u64 {
+        self.expires_at(taken)
     }
 }
 

@@ -11,14 +11,14 @@ pub type KeyId = u64;
 
 /// The tenant of a message, and its weight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Share {
+pub struct TenantShare {
     /// A hash of the tenant's name. Two names with one hash share one share.
     pub tenant: u64,
     /// Of the tenant's share, against the shares of other tenants.
     pub weight: NonZeroU32,
 }
 
-impl Default for Share {
+impl Default for TenantShare {
     /// The share of all messages without a tenant.
     fn default() -> Self {
         Self {
@@ -43,8 +43,8 @@ pub trait Queued {
         false
     }
     /// The tenant of the message, and the weight of that.
-    fn share(&self) -> Share {
-        Share::default()
+    fn share(&self) -> TenantShare {
+        TenantShare::default()
     }
     /// The keyed limits that count it, each with its key. None: it needs no permit.
     fn keys(&self) -> impl Iterator<Item = KeyId> {
@@ -66,7 +66,7 @@ pub trait Queued {
     fn is_for_all(&self, _key: KeyId) -> bool {
         false
     }
-    /// Whether the limit of this key counts calls under way.
+    /// Whether the limit of this key counts calls in flight.
     fn counts_calls(&self, _key: KeyId) -> bool {
         false
     }
@@ -82,7 +82,7 @@ pub trait Queued {
     /// The message may wait in memory for this key while fewer messages of its route than this wait for keys.
     fn memory_room(&self, key: KeyId) -> usize {
         // Where the limit counts all messages together, there are no others to make room for. A message that was sent
-        // away until a time comes back when it fits, and has room too; a limit of calls under way names no such time.
+        // away until a time comes back when it fits, and has room too; a limit of calls in flight names no such time.
         let comes_back = self.was_denied() && !self.counts_calls(key);
         if self.waits_only_here() || self.is_for_all(key) || comes_back {
             usize::MAX

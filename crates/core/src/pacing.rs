@@ -162,7 +162,7 @@ impl Pacing {
     }
 
     /// Drops the slots that were kept for a message: it will not be sent at the next ones.
-    pub(super) fn let_go(&mut self) {
+    pub(super) fn drop_collected(&mut self) {
         if let Self::Paced(rows) = self {
             rows.taken.clear();
         }

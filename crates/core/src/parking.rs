@@ -36,7 +36,7 @@ mod takers;
 use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
-use super::message::Share;
+use super::message::TenantShare;
 use super::time::Mono;
 
 pub use takers::Takers;
@@ -166,7 +166,7 @@ impl Parking {
     /// while that is unknown (`None`), nothing is parked.
     pub fn note_arrival(
         &mut self,
-        share: Share,
+        share: TenantShare,
         origin: CameFrom,
         parked: Option<u64>,
         now: Mono,
@@ -189,7 +189,7 @@ impl Parking {
     }
 
     /// A message that was kept is no longer held.
-    pub fn note_departure(&mut self, share: Share, origin: CameFrom) {
+    pub fn note_departure(&mut self, share: TenantShare, origin: CameFrom) {
         let work = u64::from(origin != CameFrom::Parked);
         self.held = self.held.saturating_sub(work);
         if let Some(tenant) = self.tenants.get_mut(&share.tenant) {
@@ -201,7 +201,7 @@ impl Parking {
     }
 
     /// How many of a tenant's messages may be in hand before more of them are parked.
-    fn allowance(&self, share: Share) -> u64 {
+    fn allowance(&self, share: TenantShare) -> u64 {
         let weight = u64::from(share.weight.get());
         let fair = 2 * self.kept * weight / self.weights.max(weight);
         fair.max(FLOOR).min(self.kept)
@@ -209,7 +209,7 @@ impl Parking {
 
     /// Whether one more of its messages would keep others out: enough are held, and enough of
     /// these are its own.
-    fn is_hiding(&self, share: Share) -> bool {
+    fn is_hiding(&self, share: TenantShare) -> bool {
         let held = self.tenants.get(&share.tenant).map_or(0, |t| t.held);
         self.held >= self.kept && held >= self.allowance(share)
     }
@@ -230,7 +230,7 @@ impl Parking {
     }
 
     /// Records that a tenant was seen.
-    fn observe(&mut self, share: Share, now: Mono) {
+    fn observe(&mut self, share: TenantShare, now: Mono) {
         let weight = u64::from(share.weight.get());
         if let Some(tenant) = self.tenants.get_mut(&share.tenant) {
             self.weights = self.weights - tenant.weight + weight;

@@ -83,7 +83,7 @@ pub enum Action<T> {
     /// A keyed limit denied it, and it cannot wait in memory: it is sent away, to come back later.
     Depart(T, Departure),
     /// The message costs more than the `most` that its limit number `by` can ever let pass.
-    Never {
+    TooCostly {
         /// The message.
         item: T,
         /// The place of the limit in [`Queued::keys`], counted from 0.
@@ -124,11 +124,11 @@ pub struct Scheduler<T> {
     questions: Option<Questions>,
     ready: Ready<T>,
     key_queues: KeyQueues<T>,
-    /// The sum of the questions under way; the pacer has the messages.
+    /// The sum of the questions in flight; the pacer has the messages.
     asked: Sum,
     /// How many messages of each route are in them.
     asked_routes: BTreeMap<usize, usize>,
-    /// The costs of the messages of each question under way, in their order; by the time when it was sent.
+    /// The costs of the messages of each question in flight, in their order; by the time when it was sent.
     asked_costs: BTreeMap<Mono, Vec<Cost>>,
     /// Messages that may be sent as soon as a slot comes.
     permitted: BTreeMap<PermittedKey, T>,

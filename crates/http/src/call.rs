@@ -24,7 +24,7 @@ use super::connections::ongoing::Ongoing;
 use super::credentials::auth::RotatingAuth;
 use super::credentials::secrets::{Edition, NamedSecrets};
 use super::credentials::sign::RequestSignature;
-use super::credentials::tokens::{CallToken, Permitted, Tokens};
+use super::credentials::tokens::{CallToken, TokenAccepted, Tokens};
 use super::transport::Transport;
 use sluiced_core::judge::Silence;
 use sluiced_ports::clock::Clock;
@@ -42,7 +42,7 @@ pub(super) struct Client {
     pub(super) answers: AnswerReader,
     pub(super) auth: Option<RotatingAuth>,
     pub(super) tokens: Option<Arc<Tokens>>,
-    pub(super) permitted: Permitted,
+    pub(super) token_accepted: TokenAccepted,
     pub(super) secrets: Option<NamedSecrets>,
     pub(super) timeout: Duration,
     pub(super) traces: Option<RouteTraces>,
@@ -203,7 +203,7 @@ impl Client {
         }
         let tokens = self.tokens.as_ref().zip(token);
         tokens.is_some_and(|(tokens, token)| {
-            tokens.note_answer(received.parts(), token.number, &self.permitted)
+            tokens.note_answer(received.parts(), token.number, &self.token_accepted)
         })
     }
 

@@ -24,7 +24,7 @@ use super::credentials::auth::RotatingAuth;
 use super::credentials::aws::AwsSigner;
 use super::credentials::secrets::NamedSecrets;
 use super::credentials::sign::{AnySigner, RequestSignature, Signer};
-use super::credentials::tokens::{CallToken, Permitted, Tokens};
+use super::credentials::tokens::{CallToken, TokenAccepted, Tokens};
 use super::hosts::AllowedHosts;
 use super::http1::Http1;
 use super::http2::Http2;
@@ -92,7 +92,7 @@ impl HttpDownstream {
                     RotatingAuth::new(auth.clone(), secret.clone(), signer.clone())
                 }),
                 tokens,
-                permitted: Permitted::default(),
+                token_accepted: TokenAccepted::default(),
                 secrets,
                 timeout: http.timeout.get(),
                 traces: traces.filter(|_| template.passes_trace()),

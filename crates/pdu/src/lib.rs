@@ -19,7 +19,7 @@
 //! **Why not `rusmpp`**, with which tests read what is written here: its version 0.4 reads fields from all octets that
 //! were received, and not from those of the PDU. A message id without its final zero takes octets of the next PDU; an
 //! id of more than 64 octets, an address of more than 20, or a body where none is due leaves the stream in the middle
-//! of a PDU. Nothing behind that can be read, so each message under way would be called again. It adds nine crates.
+//! of a PDU. Nothing behind that can be read, so each message in flight would be called again. It adds nine crates.
 
 #![warn(missing_docs)]
 

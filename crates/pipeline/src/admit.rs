@@ -2,7 +2,7 @@
 //!
 //! The scheduler decides when and for which messages (`Action::Admit`), what the answer means for them, and where a
 //! denied message waits (`core::scheduler::answers`). The decision is made in the store (`core::limits::admission` in
-//! Rust, `lua/admit.lua` in Redis). This file has the questions under way, the metrics and the log lines. All limits of
+//! Rust, `lua/admit.lua` in Redis). This file has the questions in flight, the metrics and the log lines. All limits of
 //! a message are asked in one call, for many messages at once. Messages that leave memory because of it are settled in
 //! `uncalled::departed`.
 
@@ -48,7 +48,7 @@ pub(super) struct KeyedAccess {
 pub(super) struct Admission {
     keyed: KeyedAccess,
     /// As many as the scheduler has under way.
-    under_way: FuturesUnordered<BoxFuture<'static, AnsweredQuestion>>,
+    in_flight: FuturesUnordered<BoxFuture<'static, AnsweredQuestion>>,
     waits: Waits,
     /// The limits that grant nothing, and until when, as it was logged.
     logged: BTreeMap<Arc<str>, StoreTime>,
@@ -65,7 +65,7 @@ impl Admission {
         Self {
             keyed,
             waits,
-            under_way: FuturesUnordered::new(),
+            in_flight: FuturesUnordered::new(),
             logged: BTreeMap::new(),
         }
     }
@@ -75,9 +75,9 @@ impl Admission {
         &self.keyed.refunder
     }
 
-    /// Whether no question is under way.
+    /// Whether no question is in flight.
     pub(super) fn is_idle(&self) -> bool {
-        self.under_way.is_empty()
+        self.in_flight.is_empty()
     }
 
     /// Sends a question.
@@ -85,7 +85,7 @@ impl Admission {
         let asked = question.asked.iter_mut();
         let candidates: Vec<Candidate> = asked.map(|asked| self.candidate(asked)).collect();
         let store = Arc::clone(&self.keyed.store);
-        self.under_way.push(Box::pin(async move {
+        self.in_flight.push(Box::pin(async move {
             let answer = store.admit(&candidates, question.wanted).await;
             AnsweredQuestion { question, answer }
         }));
@@ -107,9 +107,9 @@ impl Admission {
         }
     }
 
-    /// The next answer to one of the questions under way. Cancel-safe.
+    /// The next answer to one of the questions in flight. Cancel-safe.
     pub(super) async fn next(&mut self) -> AnsweredQuestion {
-        match self.under_way.next().await {
+        match self.in_flight.next().await {
             Some(answered) => answered,
             None => pending().await,
         }
@@ -136,7 +136,7 @@ impl Admission {
             self.note(&asked.item, decision, answer.now, pacer);
         }
         if answer.alone {
-            scheduler.set_alone();
+            scheduler.skip_startup_listen();
         }
         scheduler.note_decisions(question, answer.now, answer.decisions, now);
         pacer.learned(scheduler, now);
@@ -174,7 +174,7 @@ impl Admission {
                 self.log_closed(limit(by), until, why, pacer);
             }
             Decision::Granted { .. }
-            | Decision::Never { .. }
+            | Decision::TooCostly { .. }
             | Decision::NotCalled { .. }
             | Decision::NotAsked => {}
         }
@@ -257,7 +257,7 @@ const fn label(decision: &Decision) -> &'static str {
     match decision {
         Decision::Granted { .. } => "granted",
         Decision::Denied { .. } => "denied",
-        Decision::Never { .. } => "never",
+        Decision::TooCostly { .. } => "never",
         Decision::NotCalled { how, .. } => match how {
             NotCalled::Done => "repeat",
             NotCalled::Unknown => "unknown",

@@ -106,7 +106,7 @@ impl AnsweredCall {
         }
         figures.tighten(&follows.quotas);
         if let Some(length) = follows.close_key_for {
-            figures.close(length);
+            figures.empty_named_key(length);
         }
         follows
     }

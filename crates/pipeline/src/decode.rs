@@ -12,7 +12,7 @@ use std::time::Duration;
 use tracing::{debug, warn};
 
 use sluiced_core::judge::DeadReason;
-use sluiced_core::message::Share;
+use sluiced_core::message::TenantShare;
 use sluiced_core::parking::CameFrom;
 use sluiced_core::rate::Cost;
 use sluiced_core::time::{Mono, Now, StoreTime};
@@ -286,7 +286,7 @@ fn demand(route: &Route, inputs: &LimitInputs, now: Mono) -> Demand {
             }
         }
     }
-    let share = inputs.tenant.as_deref().map(|tenant| Share {
+    let share = inputs.tenant.as_deref().map(|tenant| TenantShare {
         tenant: tenant_number(limit_key(&[tenant])),
         weight: route.rules.weight_of(tenant).into(),
     });

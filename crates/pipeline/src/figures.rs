@@ -2,7 +2,7 @@
 //! what is left of the provider's quotas, and which limit a throttled call was refused for.
 //!
 //! `core::after_call` decides what is believed and how limits are corrected. Here the numbers are read, and the
-//! corrections go to the store (`permit::refunder`). The answers to all calls that were under way say the same of a
+//! corrections go to the store (`permit::refunder`). The answers to all calls that were in flight say the same of a
 //! quota: the store is asked for one freeze (`pacer/events.rs`).
 
 use std::time::{Duration, SystemTime};
@@ -11,7 +11,7 @@ use tracing::warn;
 
 use sluiced_core::after_call::ThrottleSubject;
 use sluiced_core::after_call::figures::{
-    QuotaOf, QuotaOutcome, QuotaSaid, QuotaThen, Used, UsedSaid, WrongEstimate, under_way,
+    QuotaOf, QuotaOutcome, QuotaSaid, QuotaThen, Used, UsedSaid, WrongEstimate, in_flight,
 };
 use sluiced_core::judge::{Outcome, Remaining};
 use sluiced_core::time::Now;
@@ -94,7 +94,7 @@ impl<'a> Figures<'a> {
         let call = took.max(self.job.route.rules.answers.latency);
         QuotaOf::Slots {
             cost: self.job.slots(),
-            under_way: under_way(rows.per_second(), call, rows.main.pace.horizon()),
+            in_flight: in_flight(rows.per_second(), call, rows.main.pace.horizon()),
         }
     }
 
@@ -120,7 +120,7 @@ impl<'a> Figures<'a> {
     }
 
     /// The key that the answer names has nothing left for so long.
-    pub(super) fn close(&self, length: Duration) {
+    pub(super) fn empty_named_key(&self, length: Duration) {
         let charge = self.throttles.as_deref().and_then(|name| self.charge(name));
         if let Some(charge) = charge {
             self.correct(charge, Corrected::Quota { units: 0, length });

@@ -34,7 +34,7 @@ static KEY_REFUSED: LogLimit = LogLimit::new(Duration::from_secs(10));
 /// What a stopped pacer left.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct PacerLeftover {
-    /// Calls that were still under way.
+    /// Calls that were still in flight.
     pub(super) abandoned: u64,
     /// Messages that went back unsent.
     pub(super) given_back: u64,
@@ -149,7 +149,7 @@ impl PacerHandle {
         }
     }
 
-    /// Stops sending at once, waits up to `grace` for calls under way, and ends the pacer's thread.
+    /// Stops sending at once, waits up to `grace` for calls in flight, and ends the pacer's thread.
     pub(super) async fn stop(self, grace: Duration) -> PacerLeftover {
         let (done, stopped) = oneshot::channel();
         self.send(ToPacer::Stop {

@@ -119,7 +119,7 @@ impl WayWarning {
     }
 }
 
-/// The limit of the route that allows the least for the way, and how much that is. Calls under way are
+/// The limit of the route that allows the least for the way, and how much that is. Calls in flight are
 /// counted for as long as they last, so their limit does not count here.
 fn kept(route: &Route, pacer: &PacerHandle) -> Option<(Arc<str>, Duration)> {
     let paced = pacer.rows().map(|rows| {

@@ -186,7 +186,7 @@ pub(super) fn own_wait(message: &Message, now: StoreTime) -> Duration {
 mod tests {
     use super::*;
     use crate::verdict::parked;
-    use sluiced_core::message::Share;
+    use sluiced_core::message::TenantShare;
     use sluiced_core::parking::ParkedQueue;
     use sluiced_ports::queue::Verdict;
 
@@ -278,9 +278,9 @@ mod tests {
             .headers
             .insert(header::ATTEMPTS.to_owned(), attempts);
         let before = History::of(&message, NOW);
-        let share = Share {
+        let share = TenantShare {
             tenant: 13,
-            ..Share::default()
+            ..TenantShare::default()
         };
         let Verdict::Parked {
             parked_queue,

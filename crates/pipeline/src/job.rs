@@ -2,7 +2,7 @@
 //! A [`WaitingMessage`] has the [`Job`] and its request; [`WaitingMessage::begin_call`] takes them apart.
 //!
 //! ```text
-//! Delivery ──decode──> WaitingMessage ──begin_call──> Job (the call is under way) ──settle──> settled
+//! Delivery ──decode──> WaitingMessage ──begin_call──> Job (the call is in flight) ──settle──> settled
 //!                            ^                         │
 //!                            └──── prepare_again ──────┘
 //! ```
@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use sluiced_core::hours::OpeningHours;
 use sluiced_core::limits::Ticket;
-use sluiced_core::message::{KeyId, Share};
+use sluiced_core::message::{KeyId, TenantShare};
 use sluiced_core::rate::Cost;
 use sluiced_core::time::{Mono, StoreTime};
 use sluiced_ports::downstream::{Answer, Call, Rest, Undecodable};
@@ -59,7 +59,7 @@ pub(super) struct Demand {
     /// Slots of the paced limit.
     pub(super) slots: Cost,
     pub(super) keyed: KeyedCharges,
-    pub(super) share: Share,
+    pub(super) share: TenantShare,
     /// The priority of the route, or the message's own in place of that.
     pub(super) priority: u8,
 }

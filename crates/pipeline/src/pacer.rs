@@ -6,12 +6,12 @@
 //! competes with the next slot.
 //!
 //! One message goes through these states. `Ready`, `WaitsForKey`, `Delayed` and `Permitted` are in the scheduler
-//! (`core::scheduler`), `Asked` is in `admit`, whose question holds the message, and `UnderWay` and `Refunding` are
+//! (`core::scheduler`), `Asked` is in `admit`, whose question holds the message, and `InFlight` and `Refunding` are
 //! tasks of the pacer:
 //!
 //! ```text
 //!                 asked for, in batches      granted             its slot is due
-//!   hold ──> Ready ───────────────> Asked ───────────> Permitted ───────────────> UnderWay ──> its verdict
+//!   hold ──> Ready ───────────────> Asked ───────────> Permitted ───────────────> InFlight ──> its verdict
 //!            ^ ^ ^                   │ denied            │ its permit ran out,     │ it was not written in time,
 //!            │ │ └─ its key opens ── WaitsForKey         │ its route was shut      │ or is called again
 //!            │ └─── its time comes ─ Delayed             v                         │
@@ -64,7 +64,7 @@ use super::policies::adapting::Adapting;
 use super::progress::ProgressWatch;
 use super::route::Route;
 use super::send;
-use super::uncalled::departed::{settle_never, settle_not_called};
+use super::uncalled::departed::{settle_not_called, settle_too_costly};
 use messages::Refunded;
 
 /// The pacer runs a round at least this often: the watchdog and the gauges need it.
@@ -230,9 +230,9 @@ impl Pacer {
                     self.put_back(messages);
                 }
                 Action::Depart(waiting, departure) => self.depart(waiting, &departure, now),
-                Action::Never { item, by, most } => {
+                Action::TooCostly { item, by, most } => {
                     item.job.route.calls.passed_over();
-                    settle_never(item, by, most, self.handle.store_time(now))
+                    settle_too_costly(item, by, most, self.handle.store_time(now))
                 }
                 Action::NotCalled { item, by, how } => {
                     item.job.route.calls.passed_over();
@@ -264,10 +264,10 @@ impl Pacer {
             route.calls.ran_out();
             return self.put_back(vec![waiting]);
         };
-        let under_way = route.calls.begin(now);
+        let in_flight = route.calls.begin(now);
         self.probe_keys(&waiting.job, now);
         let slot = Slot { leave_by, ..slot };
-        let call = send::perform(waiting, slot, under_way, self.handle.clone());
+        let call = send::perform(waiting, slot, in_flight, self.handle.clone());
         // Several kilobytes, which the runtime would move several times.
         tokio::spawn(Box::pin(call));
     }
@@ -350,10 +350,10 @@ impl Pacer {
     /// The report, and where to send it, once the pacer is stopping and either has nothing more to wait for or its
     /// deadline has passed.
     fn finished(&mut self, now: Mono) -> Option<(oneshot::Sender<PacerLeftover>, PacerLeftover)> {
-        let calls = self.routes.iter().map(|route| route.calls.under_way());
-        let under_way = calls.sum();
+        let calls = self.routes.iter().map(|route| route.calls.in_flight());
+        let in_flight = calls.sum();
         // A message in any of them has a history, which must reach its queue.
-        let is_idle = under_way == 0
+        let is_idle = in_flight == 0
             && self.refunds.is_empty()
             && self.admission.is_idle()
             && self.events.is_empty();
@@ -366,7 +366,7 @@ impl Pacer {
             }
         };
         let stopped = PacerLeftover {
-            abandoned: under_way,
+            abandoned: in_flight,
             given_back: stopping.given_back,
         };
         Some((stopping.done, stopped))

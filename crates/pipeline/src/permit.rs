@@ -14,7 +14,7 @@
 //! | module | what it is |
 //! |---|---|
 //! | `claims` | what a call holds of its `once` limits until its result is known |
-//! | `refunder` | the task that returns what was not used, renews calls under way, and writes down what was accepted |
+//! | `refunder` | the task that returns what was not used, renews calls in flight, and writes down what was accepted |
 //! | `corrections` | what answers reported about keys, until the refunder writes it |
 //! | `tickets` | the names of messages and calls in their limits |
 
@@ -25,7 +25,7 @@ pub(crate) mod tickets;
 
 use sluiced_core::limits::Ticket;
 use sluiced_core::message::KeyId;
-use sluiced_ports::limits::{Charge, ChargeUnderWay, GrantedAt, GrantedCharge, key_id};
+use sluiced_ports::limits::{Charge, ChargeInFlight, GrantedAt, GrantedCharge, key_id};
 
 use claims::Claims;
 use refunder::Refunder;
@@ -35,8 +35,8 @@ pub(super) struct Permit(Option<Taken>);
 
 struct Taken {
     granted: Vec<GrantedCharge>,
-    /// Counts its units as under way where that matters, until it is over.
-    under_way: Vec<ChargeUnderWay>,
+    /// Counts its units as in flight where that matters, until it is over.
+    in_flight: Vec<ChargeInFlight>,
     /// Where to return what is not used.
     refunder: Refunder,
     /// The call has begun, and has not come back.
@@ -63,7 +63,7 @@ impl Permit {
         refunder.began(&granted);
         Self(Some(Taken {
             granted,
-            under_way: charges.iter().filter_map(ChargeUnderWay::begin).collect(),
+            in_flight: charges.iter().filter_map(ChargeInFlight::begin).collect(),
             refunder,
             is_called: false,
         }))
@@ -113,7 +113,7 @@ impl Permit {
         let claims = taken.extract(GrantedCharge::is_claim);
         let unspent = Taken {
             granted: taken.extract(|charge| !charge.is_leased()),
-            under_way: Vec::new(),
+            in_flight: Vec::new(),
             refunder: taken.refunder.clone(),
             is_called: false,
         };
@@ -134,7 +134,7 @@ impl Taken {
     }
 
     fn take_back(&mut self) -> Vec<GrantedCharge> {
-        self.under_way.clear();
+        self.in_flight.clear();
         std::mem::take(&mut self.granted)
     }
 }

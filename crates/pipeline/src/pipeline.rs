@@ -76,7 +76,7 @@ pub struct StartError {
 /// What was left when the pipeline was stopped.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PipelineLeftover {
-    /// Calls that were still under way at the end of the grace: their messages go back to the
+    /// Calls that were still in flight at the end of the grace: their messages go back to the
     /// queue and may be sent again.
     pub abandoned: u64,
     /// Messages that went back to the queue unsent.
@@ -361,20 +361,20 @@ fn scheduler(
         None => Pacing::unpaced(),
     };
     let waits = limits().any(|limit| limit.lost_wait != LostWait::For(Duration::ZERO));
-    let hears_first = if waits {
-        store.hears_first()
+    let startup_listen = if waits {
+        store.startup_listen()
     } else {
         Duration::ZERO
     };
-    if !hears_first.is_zero() {
+    if !startup_listen.is_zero() {
         tracing::info!(
-            wait = %Span(hears_first),
+            wait = %Span(startup_listen),
             "routes with keyed limits wait at first if other replicas run, to hear what these know of the store"
         );
     }
     let questions = (shortest.is_some() || rows.is_none()).then(|| {
         let usable = shortest.unwrap_or_default();
-        Questions::of(&pacing, usable, jitter).hearing_first(hears_first)
+        Questions::of(&pacing, usable, jitter).with_startup_listen(startup_listen)
     });
     Scheduler::new(pacing, questions)
 }

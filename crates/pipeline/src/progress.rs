@@ -137,7 +137,9 @@ impl WatchedRoute {
 
     fn waits(&self, scheduler: &Scheduler<WaitingMessage>, now: Mono) -> RouteWaits {
         let route = &self.route;
-        if route.gate.with(|gate| gate.is_away()) || route.gate.sends().opening().is_some() {
+        if route.gate.with(|gate| gate.breaker_limits_calls())
+            || route.gate.sends().opening().is_some()
+        {
             return RouteWaits::HeldUp;
         }
         scheduler.route_waits(route.number, route.counting.needs(), now)

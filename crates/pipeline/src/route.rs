@@ -6,7 +6,7 @@
 //! | `counting` | how its limits count messages | decode, admit |
 //! | `downstream`, `figures` | what its messages are sent to, and how numbers are read from answers | decode, send, after_call |
 //! | `gate` | whether it sends: hours, a pause, breaker, spent limits | pacer, after_call |
-//! | `calls` | its calls under way, and totals | pacer, send, admit, progress |
+//! | `calls` | its calls in flight, and totals | pacer, send, admit, progress |
 //! | `tap`, `subscription` | whether it consumes, and from where | receive, pacer |
 //! | `sharing` | the other routes of its queue | receive, decode, pacer, after_call |
 //! | `holding` | the messages that are held, and how old they are | decode, pacer, after_call |
@@ -228,11 +228,11 @@ impl Route {
         }
     }
 
-    /// The messages of the route that wait, and its calls under way.
+    /// The messages of the route that wait, and its calls in flight.
     pub(super) fn load(&self) -> RouteLoad {
         RouteLoad {
             waiting: self.sharing.waiting(),
-            under_way: self.calls.under_way(),
+            in_flight: self.calls.in_flight(),
         }
     }
 }

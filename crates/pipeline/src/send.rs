@@ -19,7 +19,7 @@ use super::again::{again, prepared};
 use super::handle::{PacerHandle, ToPacer};
 use super::job::{Job, WaitingMessage};
 use super::permit::Permit;
-use super::route::calls::CallUnderWay;
+use super::route::calls::CallInFlight;
 
 /// So many calls of one message in a row may miss their slots before others go before it.
 const MISSES_BEFORE_BEHIND: u32 = 3;
@@ -29,12 +29,12 @@ static LATE: LogLimit = LogLimit::new(Duration::from_secs(10));
 
 /// Sends a message whose slot is due and sees it through.
 ///
-/// `under_way` is dropped after the verdict is given, or the message is on its way back: a pacer that stops waits for
+/// `in_flight` is dropped after the verdict is given, or the message is on its way back: a pacer that stops waits for
 /// that.
 pub(super) async fn perform(
     waiting: WaitingMessage,
     mut slot: Slot,
-    under_way: CallUnderWay,
+    in_flight: CallInFlight,
     pacer: PacerHandle,
 ) {
     let started = pacer.clock.now();
@@ -44,7 +44,7 @@ pub(super) async fn perform(
     if started > slot.leave_by {
         count_missed_slot(slot, NotSent::TooLate, &pacer);
         pacer.send(ToPacer::Back(Box::new(waiting)));
-        return end_unsent_call(under_way, &pacer);
+        return end_unsent_call(in_flight, &pacer);
     }
     let (mut job, call, mut permit) = waiting.begin_call();
     let leave_by = LeaveBy::new(pacer.clock, slot.leave_by);
@@ -70,13 +70,13 @@ pub(super) async fn perform(
                 started,
             };
             answered.finish(&pacer).await;
-            drop(under_way);
+            drop(in_flight);
         }
         Err(why) => {
             count_missed_slot(slot, why, &pacer);
             // This future is rare and large: in a box it does not enlarge the future of every call.
             Box::pin(take_back_unsent(job, permit, why, &pacer)).await;
-            end_unsent_call(under_way, &pacer);
+            end_unsent_call(in_flight, &pacer);
         }
     }
 }
@@ -103,8 +103,8 @@ fn count_missed_slot(slot: Slot, why: NotSent, pacer: &PacerHandle) {
 }
 
 /// The call was not made.
-fn end_unsent_call(under_way: CallUnderWay, pacer: &PacerHandle) {
-    if under_way.unsent() {
+fn end_unsent_call(in_flight: CallInFlight, pacer: &PacerHandle) {
+    if in_flight.unsent() {
         pacer.send(ToPacer::GateChanged);
     }
 }

@@ -12,7 +12,7 @@ use tracing::info;
 use sluiced_core::dying::{ASIDE, Unfit};
 use sluiced_core::judge::DeadReason;
 use sluiced_core::limits::Room;
-use sluiced_core::message::Share;
+use sluiced_core::message::TenantShare;
 use sluiced_core::parking::ParkedQueue;
 use sluiced_core::time::{StoreTime, micros};
 use sluiced_ports::downstream::Answer;
@@ -128,7 +128,7 @@ pub(super) fn only_its_rest_is_left(route: &Route, history: &History) -> bool {
 }
 
 /// Into a parked queue, so that the messages behind it pass. Nothing about the message changes.
-pub(super) fn parked(share: Share, history: &History, now: StoreTime) -> Verdict {
+pub(super) fn parked(share: TenantShare, history: &History, now: StoreTime) -> Verdict {
     let mut headers = history.headers();
     headers.push((header::PARKED, time_header(now)));
     Verdict::Parked {

@@ -50,14 +50,14 @@ const NEXT_ADDRESS: Duration = Duration::from_millis(250);
 /// # Errors
 /// When all of them refuse, or there is none.
 pub async fn first_stream(addresses: &[SocketAddr]) -> io::Result<TcpStream> {
-    let (mut left, mut under_way) = (addresses.iter(), FuturesUnordered::new());
+    let (mut left, mut in_flight) = (addresses.iter(), FuturesUnordered::new());
     let mut failure = io::Error::other("its name has no address");
     loop {
         let begun = left.next().map(TcpStream::connect);
         let wait = begun.as_ref().map_or(Duration::MAX, |_| NEXT_ADDRESS);
-        under_way.extend(begun);
+        in_flight.extend(begun);
         // The next one begins at once if one of these fails.
-        match timeout(wait, under_way.next()).await {
+        match timeout(wait, in_flight.next()).await {
             Ok(Some(Ok(stream))) => return Ok(stream),
             Ok(Some(Err(error))) => failure = error,
             Ok(None) => return Err(failure),

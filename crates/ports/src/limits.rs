@@ -40,7 +40,7 @@ pub struct KeyedLimit {
     pub outdated: Arc<Notify>,
     policy: RwLock<Arc<RuleInForce>>,
     /// Units under way in this process, by key. `None`: nothing needs them.
-    under_way: Option<Mutex<HashMap<LimitKey, u64>>>,
+    in_flight: Option<Mutex<HashMap<LimitKey, u64>>>,
 }
 
 /// The current policy of a limit.
@@ -67,23 +67,23 @@ impl KeyedLimit {
             lost_wait,
             outdated: Arc::default(),
             policy: RwLock::new(Arc::new(RuleInForce { rule, version })),
-            under_way: None,
+            in_flight: None,
         }
     }
 
-    /// This limit, which also counts units under way.
+    /// This limit, which also counts units in flight.
     #[must_use]
-    pub fn counting_under_way(self) -> Self {
+    pub fn counting_in_flight(self) -> Self {
         Self {
-            under_way: Some(Mutex::default()),
+            in_flight: Some(Mutex::default()),
             ..self
         }
     }
 
     /// Units of a key that were granted here and whose calls have not ended. 0 if this limit does not count them.
     #[must_use]
-    pub fn under_way(&self, key: LimitKey) -> u64 {
-        let counted = self.under_way.as_ref();
+    pub fn in_flight(&self, key: LimitKey) -> u64 {
+        let counted = self.in_flight.as_ref();
         counted.map_or(0, |units| lock(units).get(&key).copied().unwrap_or(0))
     }
 
@@ -120,22 +120,22 @@ pub type Candidate = admission::Candidate<Arc<KeyedLimit>, LimitKey>;
 
 /// Counts a charge as under way until it is dropped.
 #[derive(Debug)]
-pub struct ChargeUnderWay(Charge);
+pub struct ChargeInFlight(Charge);
 
-impl ChargeUnderWay {
-    /// `None`: its limit does not count units under way.
+impl ChargeInFlight {
+    /// `None`: its limit does not count units in flight.
     #[must_use]
     pub fn begin(charge: &Charge) -> Option<Self> {
-        let counted = charge.limit.under_way.as_ref()?;
+        let counted = charge.limit.in_flight.as_ref()?;
         *lock(counted).entry(charge.key).or_default() += charge.cost.units();
         Some(Self(charge.clone()))
     }
 }
 
-impl Drop for ChargeUnderWay {
+impl Drop for ChargeInFlight {
     fn drop(&mut self) {
         let Self(charge) = self;
-        let Some(counted) = &charge.limit.under_way else {
+        let Some(counted) = &charge.limit.in_flight else {
             return;
         };
         let mut counted = lock(counted);
@@ -204,7 +204,7 @@ pub trait LimitStore: Send + Sync + fmt::Debug {
     /// The messages of these claims were accepted: their keys are done. Doing it twice is harmless.
     fn mark_done<'a>(&'a self, claims: &'a [GrantedCharge]) -> StoreFuture<'a, ()>;
 
-    /// Keeps calls that are still under way, and claims, in their limits for another lease. Returns those that are not
+    /// Keeps calls that are still in flight, and claims, in their limits for another lease. Returns those that are not
     /// in them any more.
     fn renew<'a>(&'a self, calls: &'a [GrantedCharge]) -> StoreFuture<'a, Vec<GrantedCharge>>;
 
@@ -228,7 +228,7 @@ pub trait LimitStore: Send + Sync + fmt::Debug {
 
     /// For how long a replica that starts and is not alone only asks the store for its time, before it takes
     /// messages that limits with a `lost_wait` count: within this time the others report what it cannot know.
-    fn hears_first(&self) -> Duration {
+    fn startup_listen(&self) -> Duration {
         Duration::ZERO
     }
 }

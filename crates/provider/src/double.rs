@@ -39,7 +39,7 @@ struct DoubleState {
     /// What each key of each limit had.
     tallies: HashMap<(usize, String), Tally>,
     /// Calls at a time, by limit and key.
-    under_way: HashMap<(usize, String), u32>,
+    in_flight: HashMap<(usize, String), u32>,
     /// The answers to accepted calls, by the key by which the provider recognizes a repeat.
     repeats: HashMap<String, (StatusCode, HeaderMap, Bytes)>,
     /// How many calls each limit still refuses although it has room.
@@ -165,7 +165,7 @@ impl Double {
     pub(super) fn free(&self, slots: CallSlots) {
         let mut state = lock(&self.state);
         for key in slots.0 {
-            if let Some(number) = state.under_way.get_mut(&key) {
+            if let Some(number) = state.in_flight.get_mut(&key) {
                 *number = number.saturating_sub(1);
             }
         }
@@ -216,8 +216,8 @@ impl Double {
         }
         for (number, (limit, (key, units))) in self.data.limit.iter().zip(charges).enumerate() {
             let place = (number, key.clone());
-            let is_full = |under_way: u32| limit.at_once.is_some_and(|most| under_way >= most);
-            if is_full(state.under_way.get(&place).copied().unwrap_or_default()) {
+            let is_full = |in_flight: u32| limit.at_once.is_some_and(|most| in_flight >= most);
+            if is_full(state.in_flight.get(&place).copied().unwrap_or_default()) {
                 return Some((limit, Duration::from_secs(1)));
             }
             let Some(rate) = limit.rate else {
@@ -245,7 +245,7 @@ impl Double {
                 tally.record_units(at, units);
             }
             if limit.at_once.is_some() {
-                *state.under_way.entry(place.clone()).or_default() += 1;
+                *state.in_flight.entry(place.clone()).or_default() += 1;
                 slots.0.push(place);
             }
         }

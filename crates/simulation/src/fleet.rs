@@ -377,7 +377,7 @@ impl<'a, W: FleetWatch> Fleet<'a, W> {
                 }
                 Action::Depart(parcel, denied) => self.leaves(replica, &parcel, &denied),
                 // No fleet here has a `once` limit, so no message is not called because of one.
-                Action::Never { item, by, .. } | Action::NotCalled { item, by, .. } => {
+                Action::TooCostly { item, by, .. } | Action::NotCalled { item, by, .. } => {
                     let by = u8::try_from(by).unwrap_or(u8::MAX);
                     self.ended(replica, item.id, EndWithoutCall::Never(by));
                 }

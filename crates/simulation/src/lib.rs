@@ -33,7 +33,7 @@
 //! - when the store lost something, each replica that remembers more lives, is not paused, and reaches the
 //!   store within the guard of two seconds. The memory of a replica that dies is lost;
 //! - after a loss a limit waits (`lost_wait`) for as long as lost grants count;
-//! - a call under way lasts no longer than its lease if its replica dies or the store loses it.
+//! - a call in flight lasts no longer than its lease if its replica dies or the store loses it.
 //!
 //! A fault that would break these assumptions is skipped (`fleet::faults`), and is not counted as covered.
 //!

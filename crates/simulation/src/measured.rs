@@ -15,7 +15,7 @@ use sluiced_core::limits::Rule;
 use sluiced_core::limits::concurrency::Concurrency;
 use sluiced_core::limits::gcra::Gcra;
 use sluiced_core::limits::sliding_log::SlidingLog;
-use sluiced_core::message::Share;
+use sluiced_core::message::TenantShare;
 use sluiced_core::rate::Cost;
 use sluiced_core::schedule::{DEFAULT_HORIZON, Pace};
 use sluiced_core::time::StoreTime;
@@ -162,9 +162,9 @@ impl Backlog {
             slots: cost(self.cost),
             priority: 0,
             urgent: false,
-            share: Share {
+            share: TenantShare {
                 tenant: (self.tenant)(*key),
-                ..Share::default()
+                ..TenantShare::default()
             },
             charges: self.charges(id, *key),
         };

@@ -7,7 +7,7 @@ use sluiced_core::headroom::{Bounds, Headroom};
 use sluiced_core::hours::OpeningHours;
 use sluiced_core::limits::Rule;
 use sluiced_core::limits::admission::Charge;
-use sluiced_core::message::Share;
+use sluiced_core::message::TenantShare;
 use sluiced_core::rate::{Cost, Rate};
 use sluiced_core::schedule::{DEFAULT_HORIZON, Pace};
 use sluiced_core::scheduler::Needs;
@@ -146,7 +146,7 @@ pub struct Message {
     pub priority: u16,
     /// The message may use the reserve.
     pub urgent: bool,
-    pub share: Share,
+    pub share: TenantShare,
     /// The message's charges on the keyed limits, in their order.
     pub charges: Box<[KeyCost]>,
 }

@@ -40,7 +40,7 @@ const MAX_CONNECTIONS: usize = 32;
 const HEADER_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long one connection may take in all, a slow reader included.
 const CONNECTION_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long answers that are under way may take once the listener stops.
+/// How long answers that are in flight may take once the listener stops.
 const STOP_TIMEOUT: Duration = Duration::from_secs(2);
 /// The most that a request's head may hold.
 const MAX_HEAD: usize = 16 * 1024;

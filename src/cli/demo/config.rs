@@ -98,8 +98,8 @@ impl CommonSettings {
     /// Two binds, each with a window for all calls of one replica. The optional parameter identifies a
     /// message to the provider.
     fn message_centre(&self, caller: Option<&str>) -> String {
-        let under_way = self.rate.per_second() * self.latency.as_secs_f64();
-        let window = under_way.ceil().clamp(50.0, 10_000.0);
+        let in_flight = self.rate.per_second() * self.latency.as_secs_f64();
+        let window = in_flight.ceil().clamp(50.0, 10_000.0);
         format!(
             "kind = \"smpp\"\nurl = \"smpp://{}\"\nsystem_id = {}\npassword = \"demo\"\n\
              binds = 2\nwindow = {window}\nsource = \"Demo\"\ndestination = \"{{{{ body.to }}}}\"\n\

@@ -15,7 +15,7 @@ use super::{OpenLimits, Refusal, unused_limit};
 use crate::cli::text::facts;
 use crate::wire;
 use sluiced_core::limits::Fit;
-use sluiced_core::limits::TakenUnits;
+use sluiced_core::limits::KindState;
 use sluiced_core::limits::generation::ClosedReason;
 use sluiced_core::limits::once::OnceState;
 use sluiced_core::time::{StoreTime, micros};
@@ -259,7 +259,7 @@ impl KeyState {
     /// What is known of the key of a `once` limit.
     fn claim(&self) -> Option<&OnceState> {
         match &self.look.state.as_ref()?.taken {
-            TakenUnits::Once(claim) => Some(claim),
+            KindState::Once(claim) => Some(claim),
             _ => None,
         }
     }

@@ -7,7 +7,7 @@ use super::arrivals::Arrivals;
 use super::choices::Choices;
 use super::trace::RecordedMessage;
 use crate::wire::{PlannedLimit, PlannedRoute};
-use sluiced_core::message::Share;
+use sluiced_core::message::TenantShare;
 use sluiced_core::rate::Cost;
 use sluiced_settings::types::Route;
 use sluiced_simulation::dice::Dice;
@@ -58,7 +58,7 @@ impl MessageForm<'_> {
         &self,
         at: u64,
         priority: u8,
-        share: Share,
+        share: TenantShare,
         takes: &[(Option<u32>, Cost)],
     ) -> Message {
         let (mut slots, mut charges) = (Cost::ONE, Vec::with_capacity(takes.len()));
@@ -146,9 +146,9 @@ pub(super) fn draw_messages(
     }
 }
 
-fn share(route: &Route, tenant: u64, name: Option<&str>) -> Share {
+fn share(route: &Route, tenant: u64, name: Option<&str>) -> TenantShare {
     let weight = name.map_or(std::num::NonZeroU16::MIN, |name| route.weight_of(name));
-    Share {
+    TenantShare {
         tenant,
         weight: NonZeroU32::from(weight),
     }

@@ -128,7 +128,7 @@ async fn what_is_parked_later_is_found_by_a_replica_that_does_not_park() {
     bench.subscription.close(BOUND).await;
 }
 
-/// The calls under way are not repeated: nothing but that consumer ends.
+/// The calls in flight are not repeated: nothing but that consumer ends.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_parked_queue_that_is_deleted_is_made_again() {
     let server = shared();

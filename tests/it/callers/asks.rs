@@ -93,7 +93,7 @@ async fn what_was_not_used_is_given_back_and_a_caller_that_leaves_takes_nothing(
         }
     };
     let id = within(LONG, "it is given back", again).await;
-    // Its call is under way: another one waits for its end, and hangs up before that.
+    // Its call is in flight: another one waits for its end, and hangs up before that.
     let mut other = alone.client().await;
     let waits = json!({"keys": {"sender": "B"}, "wait": "30s"});
     let left = timeout(Duration::from_millis(300), other.try_ask(&waits)).await;

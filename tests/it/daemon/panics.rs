@@ -72,7 +72,7 @@ fn the_process_that_panics() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_panic_ends_with_1_after_the_calls_under_way() {
+async fn a_panic_ends_with_1_after_the_calls_in_flight() {
     for what in ["task", "thread"] {
         let queue = format!("panic-{what}");
         let broker = filled(&queue, 40).await;

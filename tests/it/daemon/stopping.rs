@@ -1,4 +1,4 @@
-//! SIGTERM: calls under way are finished and acknowledged, the rest is returned, nothing is lost.
+//! SIGTERM: calls in flight are finished and acknowledged, the rest is returned, nothing is lost.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -177,19 +177,19 @@ async fn a_grace_that_ends_too_early_loses_nothing() {
         broker.counts(name).await == Some((20, 0))
     })
     .await;
-    let under_way = downstream.count();
+    let in_flight = downstream.count();
     hangs.store(false, Ordering::Relaxed);
     let daemon = Daemon::start(&config);
     let all: BTreeSet<u64> = (1..=20).collect();
     eventually(LONG, "all delivered", || {
         let calls = downstream.calls();
-        let calls = calls.iter().filter(|call| call.place >= under_way);
+        let calls = calls.iter().filter(|call| call.place >= in_flight);
         calls.map(|call| call.number).collect::<BTreeSet<_>>() == all
     })
     .await;
     daemon.stop(&[NEW_SCHEDULE]).await;
-    // Only messages whose calls were under way came twice.
-    assert_eq!(downstream.count(), under_way + 20);
+    // Only messages whose calls were in flight came twice.
+    assert_eq!(downstream.count(), in_flight + 20);
     assert_eq!(broker.counts(name).await, Some((0, 0)));
 }
 

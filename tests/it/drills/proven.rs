@@ -94,7 +94,7 @@ const ROWS: &[(&str, &str, &str)] = &[
     (
         "host",
         "a task panics",
-        "daemon::panics::a_panic_ends_with_1_after_the_calls_under_way",
+        "daemon::panics::a_panic_ends_with_1_after_the_calls_in_flight",
     ),
 ];
 

@@ -32,7 +32,7 @@ fn times(short: u64, long: u64) -> u64 {
     if soak() { long } else { short }
 }
 
-/// With limits of every kind: of the account, of each recipient, of calls under way.
+/// With limits of every kind: of the account, of each recipient, of calls in flight.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn killed() {
     let row = "replica::killed";

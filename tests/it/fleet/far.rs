@@ -131,7 +131,7 @@ fn keys(name: &'static str) -> Cell {
 /// How long the calls of `concurrency` last.
 const CALL: Duration = Duration::from_millis(100);
 
-/// Calls under way.
+/// Calls in flight.
 fn calls(name: &'static str, replicas: usize) -> Cell {
     let count = at_length(200, 600);
     Cell {
@@ -236,7 +236,7 @@ async fn many_keys_alone() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn calls_under_way() {
+async fn calls_in_flight() {
     run(calls("far-calls", 3), FAR).await;
 }
 

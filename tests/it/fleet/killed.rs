@@ -1,4 +1,4 @@
-//! Replicas are killed (SIGKILL) while their messages are counted by key, or by calls under way: the units
+//! Replicas are killed (SIGKILL) while their messages are counted by key, or by calls in flight: the units
 //! that they had taken are lost for a while, but no message is.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -235,10 +235,10 @@ async fn limits_of_keys_hold_and_nothing_is_lost() {
     }
 }
 
-/// The replicas die with calls under way. Their units come free when the leases end, although no
+/// The replicas die with calls in flight. Their units come free when the leases end, although no
 /// replica returns them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn calls_under_way_are_bounded_and_leases_of_the_dead_end_by_themselves() {
+async fn calls_in_flight_are_bounded_and_leases_of_the_dead_end_by_themselves() {
     const COUNT: u64 = 150;
     const MOST: usize = 6;
     let latency = Duration::from_millis(150);
@@ -270,7 +270,7 @@ fn many() -> u64 {
     at_length(900, 1_800)
 }
 
-/// Four replicas, one of which is killed every one and a half seconds, with calls under way.
+/// Four replicas, one of which is killed every one and a half seconds, with calls in flight.
 async fn killed_in_flow(name: &str, limit: &str) -> Mortal {
     let latency = Duration::from_millis(100);
     let limits = ["provider", "repeats"];

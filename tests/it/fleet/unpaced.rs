@@ -1,4 +1,4 @@
-//! Routes without a paced limit: only keyed limits, calls under way or a burst hold them back.
+//! Routes without a paced limit: only keyed limits, calls in flight or a burst hold them back.
 
 use std::time::Duration;
 
@@ -60,18 +60,18 @@ async fn two_hundred_keys_flow_through_one_replica() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn ten_calls_under_way_over_three_replicas() {
-    ten_calls_under_way("ten-at-once", 3).await;
+async fn ten_calls_in_flight_over_three_replicas() {
+    ten_calls_in_flight("ten-at-once", 3).await;
 }
 
 /// A replica waits for its own calls only.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn ten_calls_under_way_of_one_replica() {
-    ten_calls_under_way("ten-alone", 1).await;
+async fn ten_calls_in_flight_of_one_replica() {
+    ten_calls_in_flight("ten-alone", 1).await;
 }
 
 /// That no unit stays unused, the simulation asserts (`crates/simulation/src/measured/keyed.rs`).
-async fn ten_calls_under_way(name: &'static str, replicas: usize) {
+async fn ten_calls_in_flight(name: &'static str, replicas: usize) {
     let all = longer(200_u64);
     const MOST: usize = 10;
     const LATENCY: Duration = Duration::from_millis(100);

@@ -105,7 +105,7 @@ async fn each_kind_grants_its_limit_and_no_more((store, other): (Store, Store)) 
         // Another key has a limit of its own.
         assert!(takes(&store, &limit, "b").await, "{limit:?}");
         let (_, never) = ask(&store, vec![charge(&limit, "c", 4)]).await;
-        assert_eq!(never, Decision::Never { by: 0, most: 3 });
+        assert_eq!(never, Decision::TooCostly { by: 0, most: 3 });
         assert_eq!(remaining(&store, &limit, "c").await, 3);
     }
 }
@@ -244,7 +244,7 @@ async fn what_was_not_sent_comes_back_once((store, _): (Store, Store)) {
     }
 }
 
-async fn calls_under_way_end_by_themselves_unless_renewed((store, other): (Store, Store)) {
+async fn calls_in_flight_end_by_themselves_unless_renewed((store, other): (Store, Store)) {
     let limit = limit("calls", concurrency(2, 300 * MS));
     let candidates = [0, 1].map(|_| new(vec![charge(&limit, "a", 1)]));
     let [kept, dropped] = [candidates[0].ticket, candidates[1].ticket];
@@ -318,7 +318,7 @@ contract!(redis, memory; (
     messages_sent_away_come_back_one_after_another,
     a_batch_may_be_large,
     what_was_not_sent_comes_back_once,
-    calls_under_way_end_by_themselves_unless_renewed,
+    calls_in_flight_end_by_themselves_unless_renewed,
     a_call_that_ended_frees_its_place_once,
     a_replica_that_waits_is_told_when_a_call_ends,
 ));

@@ -47,7 +47,7 @@ fn full_log(redis: &mut Connection, limit: &Arc<KeyedLimit>, name: &str) -> Vec<
     (0..ENTRIES as u64).map(refund).collect()
 }
 
-/// Ten thousand calls under way.
+/// Ten thousand calls in flight.
 fn all_busy(redis: &mut Connection, limit: &Arc<KeyedLimit>, name: &str) -> Vec<GrantedCharge> {
     let ends = now(redis) + LEASE - 1_000_000;
     let tickets: Vec<_> = (0..ENTRIES as u128).map(|i| Ticket(i << 64 | 1)).collect();

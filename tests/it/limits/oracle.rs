@@ -124,7 +124,7 @@ fn lua_decides_as_rust_does_about_sliding_logs() {
 }
 
 #[test]
-fn lua_decides_as_rust_does_about_calls_under_way() {
+fn lua_decides_as_rust_does_about_calls_in_flight() {
     agree(
         "oracle-calls-under-way",
         KINDS[4].clone(),

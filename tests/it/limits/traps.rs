@@ -288,7 +288,7 @@ async fn a_cost_larger_than_the_burst_is_never_and_spends_nothing() {
         let limit = limit(&name, rule);
         let candidate = new(vec![charge(&limit, "a", 4)]);
         let answer = redis.store.admit(&[candidate], 1).await.unwrap();
-        let never = Decision::Never { by: 0, most: 3 };
+        let never = Decision::TooCostly { by: 0, most: 3 };
         assert_eq!(answer.decisions, [never], "{kind}");
         assert_eq!(redis.raw(&name), None, "{kind}");
     }

@@ -15,7 +15,7 @@ use crate::support::recorder::{Recorder, Reply};
 use crate::support::wait::eventually;
 
 const MESSAGES: u64 = 300;
-/// Failures that open the breaker, of each of two replicas; calls that are under way then; and the
+/// Failures that open the breaker, of each of two replicas; calls that are in flight then; and the
 /// probes of some seconds.
 const FEW: usize = 40;
 const AWAY: &str = "the downstream is away";

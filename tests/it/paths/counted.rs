@@ -1,6 +1,6 @@
 //! Limits besides the paced one: keys, costs, several at once, messages that come back, priorities.
 
-mod under_way;
+mod in_flight;
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -13,7 +13,7 @@ use crate::support::daemon::{Daemon, LONG, NEW_SCHEDULE, Route, THROTTLED};
 use crate::support::recorder::{Recorder, Reply};
 use crate::support::wait::{eventually, eventually_async};
 
-/// On a busy machine a few more calls are under way before the first one's answer is read.
+/// On a busy machine a few more calls are in flight before the first one's answer is read.
 const FEW: u32 = 5;
 
 /// For so long after its first call the account is denied.

@@ -16,7 +16,7 @@ use crate::support::wait::{eventually, eventually_async, eventually_by_program};
 const MESSAGES: u64 = 300;
 /// After so many dead letters in a row the breaker opens, or messages are set aside.
 const BREAKER: &str = "breaker = { dead_letters = 20 }\n";
-/// Probes, and calls that are under way when the breaker opens.
+/// Probes, and calls that are in flight when the breaker opens.
 const FEW: u32 = 60;
 const STOPPED: &str = "died in a row";
 /// The Redis of the tests, to a replica with keyed limits.

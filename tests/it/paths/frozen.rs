@@ -111,7 +111,7 @@ fn assert_no_replica_calls_in_the_freeze(calls: &[Call], closed: Instant, freeze
         "no attempt is spent"
     );
     let refused = calls.len() - 300;
-    // The second one freezes the limit; each replica has calls under way then.
+    // The second one freezes the limit; each replica has calls in flight then.
     assert!((2..40).contains(&refused), "{refused} were refused");
     assert_eq!(over(calls, "100/1s"), 0, "no burst");
 }

@@ -28,10 +28,10 @@ type Taken = Arc<Mutex<BTreeMap<u64, usize>>>;
 /// Refuses each seventh call, and says goodbye after [`EACH`]: without a look at the last two.
 async fn restless(mut peer: Peer, taken: Taken) {
     peer.settings(&[]).await;
-    let (mut under_way, mut calls, mut goodbye) = (VecDeque::new(), 0, None);
+    let (mut in_flight, mut calls, mut goodbye) = (VecDeque::new(), 0, None);
     loop {
         let far = Instant::now() + LONG;
-        let next = under_way.front().map_or(far, |(due, _)| *due);
+        let next = in_flight.front().map_or(far, |(due, _)| *due);
         match timeout_at(next, peer.call()).await {
             Ok(None) => return,
             // They crossed the goodbye: it said that they are not looked at.
@@ -44,17 +44,17 @@ async fn restless(mut peer: Peer, taken: Taken) {
                     peer.reset(call.stream, REFUSED_STREAM).await;
                     continue;
                 }
-                under_way.push_back((Instant::now() + LATENCY, call));
+                in_flight.push_back((Instant::now() + LATENCY, call));
                 if calls == EACH {
-                    under_way.truncate(under_way.len().saturating_sub(2));
-                    let last = under_way.iter().map(|(_, call)| call.stream).max();
+                    in_flight.truncate(in_flight.len().saturating_sub(2));
+                    let last = in_flight.iter().map(|(_, call)| call.stream).max();
                     let last = last.unwrap_or(2 * (EACH as u32 - 2) - 1);
                     goodbye = Some(last);
                     peer.go_away(last, NO_ERROR).await;
                 }
             }
             Err(_) => {
-                let Some((_, call)) = under_way.pop_front() else {
+                let Some((_, call)) = in_flight.pop_front() else {
                     continue;
                 };
                 let body: serde_json::Value = serde_json::from_slice(&call.body).unwrap();

@@ -108,10 +108,10 @@ async fn a_route_without_a_paced_limit_is_frozen_for_every_replica() {
     let config = config_of(name, &downstream, vec!["channel"]);
     let mut first = Daemon::start(&config);
     first.says("the route is frozen for every replica").await;
-    // Calls that were under way with those that were refused end.
-    let under_way = format!("sluiced_in_flight{{route=\"{name}\"}} 0\n");
+    // Calls that were in flight with those that were refused end.
+    let in_flight = format!("sluiced_in_flight{{route=\"{name}\"}} 0\n");
     let admin = first.admin().await;
-    let none = || get(admin, "/metrics").1.contains(&under_way);
+    let none = || get(admin, "/metrics").1.contains(&in_flight);
     eventually(LONG, "no call is under way", none).await;
     let called = downstream.count();
     refuses.store(false, Ordering::SeqCst);

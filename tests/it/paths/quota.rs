@@ -155,7 +155,7 @@ async fn a_reset_that_is_too_far_away_is_cut_and_counted() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn calls_that_are_under_way_freeze_a_limit_once() {
+async fn calls_that_are_in_flight_freeze_a_limit_once() {
     let name = "quota-once";
     let broker = queue(name, "quorum").await;
     broker.publish(name, numbered(1, 60)).await;

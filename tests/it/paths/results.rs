@@ -312,7 +312,7 @@ const CUT: &[&str] = &[
     SAFE,
 ];
 
-/// The connections are cut while calls are under way: what the broker delivers again is a repeat of these calls, and
+/// The connections are cut while calls are in flight: what the broker delivers again is a repeat of these calls, and
 /// gets their results with what the answers said. Memory has no place for all of them, so that some come back as copies
 /// from a wait queue, which the broker has not delivered before.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

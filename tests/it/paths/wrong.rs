@@ -71,7 +71,7 @@ async fn one_wrong(name: &'static str, status: u16, keys: &str, dead_letters: u3
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_replica_with_a_wrong_token_stops_alone() {
     let (refused, _) = one_wrong("wrong-token", 401, "", 0).await;
-    // Those that opened the breaker, calls under way then, and one for each pause.
+    // Those that opened the breaker, calls in flight then, and one for each pause.
     assert!(refused <= FAILURES + 25, "{refused}");
 }
 

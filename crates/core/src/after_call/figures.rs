@@ -3,11 +3,11 @@
 //! **What the call used** of a limit with `actual`: how many tokens a language model uses is known only from its
 //! answer. The message took an estimate, its cost. Units that the call did not use are returned, units that it used
 //! beyond the estimate are charged (`limits::owed`). So over a window the limit holds for what calls really used; only
-//! a call under way counts with its estimate, even if it uses more. A call without an answer, or with an answer without
+//! a call in flight counts with its estimate, even if it uses more. A call without an answer, or with an answer without
 //! the number, may have used any amount: its estimate stands. Like each message, a call takes at least one unit.
 //!
 //! **What is left of the provider's quota**: a provider counts in windows of its own, and others may use the same
-//! account. Its number does not include calls that are under way, here and on other replicas. So each kind of limit has
+//! account. Its number does not include calls that are in flight, here and on other replicas. So each kind of limit has
 //! a bound for what may be under way:
 //! - paced: no more than its units leave in the time that the call took (or usually takes) and the horizon, up to which
 //!   slots are leased already. If less is left, the limit is frozen until the reset.
@@ -141,8 +141,8 @@ pub enum QuotaOf {
     Slots {
         /// Slots of the message.
         cost: Cost,
-        /// Units that the provider may not have counted yet ([`under_way`]).
-        under_way: u64,
+        /// Units that the provider may not have counted yet ([`in_flight`]).
+        in_flight: u64,
     },
     /// A limit that does not count the message.
     Another,
@@ -190,7 +190,7 @@ pub enum QuotaThen {
 /// So many units of a paced limit may be under way, if a call takes so long and slots are leased so far ahead. Rounded
 /// up.
 #[must_use]
-pub fn under_way(per_second: f64, call: Duration, horizon: Duration) -> u64 {
+pub fn in_flight(per_second: f64, call: Duration, horizon: Duration) -> u64 {
     let ahead = call + horizon;
     (per_second * ahead.as_secs_f64()).ceil() as u64
 }
@@ -209,8 +209,8 @@ impl QuotaSaid<'_> {
         };
         let (is_implausible, then) = match self.of {
             QuotaOf::Key { cost } => self.of_key(least, cost),
-            QuotaOf::Slots { cost, under_way } => {
-                let needed = under_way.max(cost.units()).saturating_add(self.spare);
+            QuotaOf::Slots { cost, in_flight } => {
+                let needed = in_flight.max(cost.units()).saturating_add(self.spare);
                 self.of_slots(windows, least.units, needed)
             }
             QuotaOf::Another => (false, QuotaThen::Nothing),

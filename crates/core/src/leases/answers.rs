@@ -17,9 +17,9 @@ const CONFIRMS: Duration = Duration::from_millis(100);
 const NOTICE_SPREAD: Duration = Duration::from_millis(100);
 
 impl LeaseHolder {
-    /// The store answered the ask that is under way.
+    /// The store answered the ask that is in flight.
     pub fn note_answer(&mut self, answer: &LeaseAnswer, now: Mono) {
-        let Some(asking) = self.asks.under_way.take() else {
+        let Some(asking) = self.asks.in_flight.take() else {
             return;
         };
         let SentAsk { sent, want, .. } = asking;
@@ -121,9 +121,9 @@ impl LeaseHolder {
         self.tally.burnt += self.slots.drop_unsure();
     }
 
-    /// The ask that is under way failed. It may have run: what it granted is never used.
+    /// The ask that is in flight failed. It may have run: what it granted is never used.
     pub fn note_failure(&mut self, now: Mono) {
-        self.asks.under_way = None;
+        self.asks.in_flight = None;
         self.asks.failures.failed(now, self.jitter.fraction());
     }
 

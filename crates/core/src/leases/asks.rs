@@ -88,7 +88,7 @@ impl LeaseHolder {
             clock_view,
             lead: self.asks.trip + head.ahead,
         };
-        self.asks.under_way = Some(SentAsk {
+        self.asks.in_flight = Some(SentAsk {
             sent: now,
             want,
             pace: self.pace,
@@ -115,10 +115,10 @@ impl LeaseHolder {
         }
     }
 
-    /// When [`LeaseHolder::ask`] should be called next. `None` while an ask is under way.
+    /// When [`LeaseHolder::ask`] should be called next. `None` while an ask is in flight.
     #[must_use]
     pub fn next_ask(&self, demand: u64) -> Option<Mono> {
-        if self.asks.under_way.is_some() {
+        if self.asks.in_flight.is_some() {
             return None;
         }
         let Some(checked) = self.clock.checked_at() else {

@@ -84,7 +84,7 @@ fn holding(pace: Pace, count: u32) -> (LeaseHolder, Mono) {
 fn a_grant_keeps_the_pace_that_it_was_asked_at() {
     let (mut holder, now) = settled(pace("1000/1s"));
     assert_eq!(holder.ask(now, 3, &Head::PLAIN).expect("an ask").want, 3);
-    // The policy changes while the ask is under way, and the old one was still current at the
+    // The policy changes while the ask is in flight, and the old one was still current at the
     // store.
     let changed = PolicyVersion::new(2);
     holder.retime(pace("100/1s"), changed, now);

@@ -118,7 +118,7 @@ pub enum Decision {
         room: Room,
     },
     /// The message can never pass: it costs more than the limit `by` ever holds.
-    Never {
+    TooCostly {
         /// The first such charge (an index).
         by: usize,
         /// The largest cost that the limit can hold, in units.
@@ -201,11 +201,11 @@ fn decide_one(candidate: &CellCandidate<'_>, cells: &mut [Cell], now: StoreTime)
         .position(|c| c.cost.units() > c.limit.rule.max_cost())
     {
         let most = charges[by].limit.rule.max_cost();
-        return Decision::Never { by, most };
+        return Decision::TooCostly { by, most };
     }
     for charge in charges {
         note(charge, &mut cells[charge.key], now);
-        let_go(candidate, charge, &mut cells[charge.key], now);
+        release_own_claim(candidate, charge, &mut cells[charge.key], now);
     }
     if let Some(ended) = not_called(charges, cells, now) {
         return ended;
@@ -257,11 +257,16 @@ fn note(charge: &CellCharge<'_>, cell: &mut Cell, now: StoreTime) {
 }
 
 /// Releases an earlier claim of the message itself, or one that stopped it before it became a dead letter.
-fn let_go(candidate: &CellCandidate<'_>, charge: &CellCharge<'_>, cell: &mut Cell, now: StoreTime) {
+fn release_own_claim(
+    candidate: &CellCandidate<'_>,
+    charge: &CellCharge<'_>,
+    cell: &mut Cell,
+    now: StoreTime,
+) {
     let state = cell.state.as_ref();
     let freed = state.and_then(|state| {
         let rule = charge.limit.rule;
-        rule.let_go(&state.taken, candidate.ticket, candidate.died, now)
+        rule.release_own_claim(&state.taken, candidate.ticket, candidate.died, now)
     });
     if let Some(taken) = freed {
         cell.put(taken);

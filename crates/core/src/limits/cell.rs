@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::UnusedUnits;
 use super::generation::{ClosedReason, Generation, LostWait};
-use super::rule::{LimitState, Quota, Rule, TakenUnits};
+use super::rule::{KindState, LimitState, Quota, Rule};
 use crate::time::StoreTime;
 use crate::version::PolicyVersion;
 
@@ -118,7 +118,7 @@ impl Cell {
     }
 
     /// Sets what was taken; everything else about the key stays.
-    pub(super) fn put(&mut self, taken: TakenUnits) {
+    pub(super) fn put(&mut self, taken: KindState) {
         let before = self.state.take();
         let (next_return, quota, owed) = before
             .map(|state| (state.next_return, state.quota, state.owed))

@@ -1,4 +1,4 @@
-//! Calls under way.
+//! Calls in flight.
 //!
 //! The state is a list of calls with the time at which each ends by itself, so the calls of a dead
 //! replica free their units after one lease. A call that goes on is renewed. It is not known
@@ -11,7 +11,7 @@ use super::{Fit, Kind, Room, RuleError, Ticket, remembered};
 use crate::headroom::Headroom;
 use crate::time::{StoreTime, micros};
 
-/// The most units under way that a limit may allow: the state of a key has an entry for each call.
+/// The most units in flight that a limit may allow: the state of a key has an entry for each call.
 pub const LIMIT_MAX: u64 = 10_000;
 
 /// The rule of a `concurrency` limit.
@@ -22,7 +22,7 @@ pub struct Concurrency {
     pub(super) headroom: Headroom,
 }
 
-/// A call under way.
+/// A call in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CountedCall {
     /// Names the call: no two calls of a key have the same.
@@ -41,7 +41,7 @@ pub struct CountedCalls {
 }
 
 impl Concurrency {
-    /// `limit` units under way; each call ends by itself after `lease` unless it is renewed.
+    /// `limit` units in flight; each call ends by itself after `lease` unless it is renewed.
     ///
     /// # Errors
     /// When `limit` is more than [`LIMIT_MAX`] units, or the lease is zero or longer than two years.
@@ -89,7 +89,7 @@ impl Concurrency {
     }
 
     /// The calls that have not ended by `now`; none ends later than a lease from now.
-    fn under_way(
+    fn in_flight(
         &self,
         calls: Option<&CountedCalls>,
         now: u64,
@@ -106,7 +106,7 @@ impl Concurrency {
     /// Gives a call another lease from `now`, in microseconds; `None`: it is not under way.
     #[must_use]
     pub fn renew(&self, calls: &CountedCalls, ticket: Ticket, now: u64) -> Option<CountedCalls> {
-        let mut alive: Vec<CountedCall> = self.under_way(Some(calls), now).collect();
+        let mut alive: Vec<CountedCall> = self.in_flight(Some(calls), now).collect();
         let call = alive.iter_mut().find(|call| call.ticket == ticket)?;
         call.ends = now + self.lease;
         Some(CountedCalls { calls: alive })
@@ -115,7 +115,7 @@ impl Concurrency {
     /// Ends a call; `None`: it is not under way.
     #[must_use]
     pub fn release(&self, calls: &CountedCalls, ticket: Ticket, now: u64) -> Option<CountedCalls> {
-        let before: Vec<CountedCall> = self.under_way(Some(calls), now).collect();
+        let before: Vec<CountedCall> = self.in_flight(Some(calls), now).collect();
         let others = before.iter().filter(|call| call.ticket != ticket);
         let left: Vec<CountedCall> = others.copied().collect();
         (left.len() < before.len()).then_some(CountedCalls { calls: left })
@@ -123,7 +123,7 @@ impl Concurrency {
 }
 
 impl Kind for Concurrency {
-    type TakenUnits = CountedCalls;
+    type KindState = CountedCalls;
 
     fn max_cost(&self) -> u64 {
         self.limit
@@ -131,12 +131,12 @@ impl Kind for Concurrency {
 
     fn settled(&self, calls: &CountedCalls, now: u64) -> (CountedCalls, bool) {
         let ahead = calls.calls.iter().any(|call| call.ends > now + self.lease);
-        let alive = self.under_way(Some(calls), now).collect();
+        let alive = self.in_flight(Some(calls), now).collect();
         (CountedCalls { calls: alive }, ahead)
     }
 
     fn fit(&self, calls: Option<&CountedCalls>, now: u64, cost: u64) -> Fit {
-        let total: u64 = self.under_way(calls, now).map(|call| call.units).sum();
+        let total: u64 = self.in_flight(calls, now).map(|call| call.units).sum();
         if total + cost <= self.limit {
             Fit::Now
         } else {
@@ -151,7 +151,7 @@ impl Kind for Concurrency {
         cost: u64,
         ticket: Ticket,
     ) -> CountedCalls {
-        let others = self.under_way(calls, now);
+        let others = self.in_flight(calls, now);
         let mut calls: Vec<CountedCall> = others.filter(|call| call.ticket != ticket).collect();
         calls.push(CountedCall {
             ticket,
@@ -162,15 +162,15 @@ impl Kind for Concurrency {
     }
 
     fn room(&self, calls: Option<&CountedCalls>, now: u64) -> Room {
-        let total: u64 = self.under_way(calls, now).map(|call| call.units).sum();
-        let last = self.under_way(calls, now).map(|call| call.ends).max();
+        let total: u64 = self.in_flight(calls, now).map(|call| call.units).sum();
+        let last = self.in_flight(calls, now).map(|call| call.ends).max();
         Room {
             remaining: self.limit.saturating_sub(total),
             reset_at: StoreTime::from_micros(last.unwrap_or(now)),
         }
     }
 
-    fn dies_at(&self, calls: &CountedCalls) -> u64 {
+    fn expires_at(&self, calls: &CountedCalls) -> u64 {
         calls.calls.iter().map(|call| call.ends).max().unwrap_or(0)
     }
 

@@ -233,7 +233,7 @@ impl FixedWindow {
 }
 
 impl Kind for FixedWindow {
-    type TakenUnits = Windows;
+    type KindState = Windows;
 
     fn max_cost(&self) -> u64 {
         self.limit
@@ -308,7 +308,7 @@ impl Kind for FixedWindow {
         window.map_or(since, |window| window.end)
     }
 
-    fn dies_at(&self, windows: &Windows) -> u64 {
+    fn expires_at(&self, windows: &Windows) -> u64 {
         match self.frame {
             WindowFrame::FirstCall => windows.start + self.length,
             WindowFrame::Epoch | WindowFrame::Calendar(_) => {

@@ -38,7 +38,7 @@ pub const BEAT: Duration = Duration::from_millis(500);
 /// is alone (`askers`). It cannot know of a clock step just before its start, after which recent grants
 /// would seem long ago. Within this time each of the others has reported the step: each asks once in a
 /// [`BEAT`], and reports at once what it saw. The rest is for slow networks.
-pub const HEARS_FIRST: Duration = Duration::from_secs(1);
+pub const STARTUP_LISTEN: Duration = Duration::from_secs(1);
 
 /// Why a limit grants nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

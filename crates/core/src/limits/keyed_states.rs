@@ -1,7 +1,7 @@
 //! What was taken of many keys, in the memory of one process: for the store in memory and for the
 //! simulations.
 //!
-//! Beside the states it remembers which replicas wait for calls under way, as `lua/admit.lua` and
+//! Beside the states it remembers which replicas wait for calls in flight, as `lua/admit.lua` and
 //! `lua/release.lua` do. States that no longer count are swept out whenever as many were added as
 //! remained after the last sweep, so the memory follows what is in use.
 
@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use super::admission::{self, Candidate, Decision};
 use super::cell::{self, Cell, Limit};
-use super::rule::{LimitState, Rule, TakenUnits};
+use super::rule::{KindState, LimitState, Rule};
 use super::{Fit, Ticket, UnusedUnits};
 use crate::time::StoreTime;
 
@@ -173,7 +173,7 @@ impl<N: Clone + Eq + Hash> KeyedStates<N> {
         name: &N,
         rule: &Rule,
         now: StoreTime,
-        change: impl FnOnce(Option<&TakenUnits>) -> Option<(TakenUnits, R)>,
+        change: impl FnOnce(Option<&KindState>) -> Option<(KindState, R)>,
     ) -> Option<R> {
         let mut cell = self.cell(name, rule, now);
         let (taken, gave) = change(cell.state.as_ref().map(|state| &state.taken))?;
@@ -206,7 +206,7 @@ impl<N: Clone + Eq + Hash> KeyedStates<N> {
         let Some(state) = cell.state.filter(|_| cell.changed) else {
             return;
         };
-        let dies = rule.dies_at(&state);
+        let dies = rule.expires_at(&state);
         if dies <= now {
             self.known.remove(name);
             return;

@@ -15,7 +15,7 @@
 //! the store, and whether the message was accepted is **unknown**: the key is free again, or its messages are dead
 //! letters, as the rule says.
 //!
-//! A message releases claims that are known to have no call under way: its own claim of an earlier question,
+//! A message releases claims that are known to have no call in flight: its own claim of an earlier question,
 //! because it asks only while it has no call, and a claim from before it became a dead letter, because an
 //! operator has sent it again.
 
@@ -170,7 +170,12 @@ impl Once {
     /// and last became a dead letter at `died`, in microseconds of the store's clock (zero: never). `None`: there is no
     /// such claim.
     #[must_use]
-    pub fn let_go(claim: &OnceState, ticket: Ticket, died: u64, now: u64) -> Option<OnceState> {
+    pub fn release_own_claim(
+        claim: &OnceState,
+        ticket: Ticket,
+        died: u64,
+        now: u64,
+    ) -> Option<OnceState> {
         let OnceState::Held {
             ticket: held,
             since,
@@ -194,7 +199,7 @@ impl Once {
 }
 
 impl Kind for Once {
-    type TakenUnits = OnceState;
+    type KindState = OnceState;
 
     fn max_cost(&self) -> u64 {
         1
@@ -257,7 +262,7 @@ impl Kind for Once {
         }
     }
 
-    fn dies_at(&self, claim: &OnceState) -> u64 {
+    fn expires_at(&self, claim: &OnceState) -> u64 {
         match claim {
             OnceState::Free => 0,
             OnceState::Held { ends, .. } => self.forgotten(*ends),

@@ -16,7 +16,7 @@ use std::num::NonZeroU32;
 use super::cell::{Cell, Limit, LimitAccess};
 use super::fixed_window::FixedWindow;
 use super::rule::{LimitState, Rule};
-use super::{Fit, Lacks, MEMORY_MAX, NextReturn, Quota, TakenUnits, Ticket};
+use super::{Fit, KindState, Lacks, MEMORY_MAX, NextReturn, Quota, Ticket};
 use crate::rate::Cost;
 use crate::time::{StoreTime, micros};
 
@@ -165,7 +165,7 @@ fn room_for_debts(rule: &Rule, state: Option<&LimitState>, now: StoreTime) -> u6
 
 fn is_open(rule: &FixedWindow, state: &LimitState, now: StoreTime) -> bool {
     match &state.taken {
-        TakenUnits::FixedWindow(windows) => rule.is_open(windows, now.as_micros()),
+        KindState::FixedWindow(windows) => rule.is_open(windows, now.as_micros()),
         _ => false,
     }
 }

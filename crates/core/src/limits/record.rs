@@ -12,9 +12,9 @@ use std::fmt::Write as _;
 
 use super::concurrency::{CountedCall, CountedCalls};
 use super::fixed_window::Windows;
-use super::gcra::Debt;
+use super::gcra::GcraLevel;
 use super::once::OnceState;
-use super::rule::{LimitState, NextReturn, Quota, Rule, TakenUnits};
+use super::rule::{KindState, LimitState, NextReturn, Quota, Rule};
 use super::sliding_log::Log;
 use super::token_bucket::Tokens;
 use super::{Owed, Ticket};
@@ -53,12 +53,12 @@ pub fn write(state: &LimitState, now: StoreTime) -> String {
     text
 }
 
-fn taken_text(taken: &TakenUnits) -> String {
+fn taken_text(taken: &KindState) -> String {
     match taken {
-        TakenUnits::Gcra(s) => format!("g {} {} {}", s.at, s.parts, s.period),
-        TakenUnits::TokenBucket(s) => format!("t {} {} {}", s.tokens, s.last, s.rem),
-        TakenUnits::FixedWindow(s) => format!("w {} {} {}", s.start, s.last, s.used),
-        TakenUnits::SlidingLog(s) => {
+        KindState::Gcra(s) => format!("g {} {} {}", s.at, s.parts, s.period),
+        KindState::TokenBucket(s) => format!("t {} {} {}", s.tokens, s.last, s.rem),
+        KindState::FixedWindow(s) => format!("w {} {} {}", s.start, s.last, s.used),
+        KindState::SlidingLog(s) => {
             let last = s.entries.last().map_or(0, |(time, _)| *time);
             let total: u64 = s.entries.iter().map(|(_, units)| units).sum();
             let (mut log, mut before) = (format!("l {last} {total}"), 0);
@@ -69,7 +69,7 @@ fn taken_text(taken: &TakenUnits) -> String {
             }
             log
         }
-        TakenUnits::Concurrency(s) => {
+        KindState::Concurrency(s) => {
             let mut calls = "c".to_owned();
             for call in &s.calls {
                 push(&mut calls, call.ends);
@@ -79,9 +79,9 @@ fn taken_text(taken: &TakenUnits) -> String {
             }
             calls
         }
-        TakenUnits::Once(OnceState::Free) => "o 0".to_owned(),
-        TakenUnits::Once(OnceState::Done { until }) => format!("o {until}"),
-        TakenUnits::Once(OnceState::Held {
+        KindState::Once(OnceState::Free) => "o 0".to_owned(),
+        KindState::Once(OnceState::Done { until }) => format!("o {until}"),
+        KindState::Once(OnceState::Held {
             ticket,
             since,
             ends,
@@ -107,12 +107,12 @@ pub fn read(text: &str, rule: &Rule) -> Option<LimitState> {
     let words: Vec<&str> = first.split(' ').collect();
     let (letter, figures) = words.split_first()?;
     let taken = match (rule, *letter) {
-        (Rule::Gcra(_), "g") => TakenUnits::Gcra(debt(figures)?),
-        (Rule::TokenBucket(_), "t") => TakenUnits::TokenBucket(tokens(figures)?),
-        (Rule::FixedWindow(_), "w") => TakenUnits::FixedWindow(windows(figures)?),
-        (Rule::SlidingLog(_), "l") => TakenUnits::SlidingLog(log(figures)?),
-        (Rule::Concurrency(_), "c") => TakenUnits::Concurrency(calls(figures)?),
-        (Rule::Once(_), "o") => TakenUnits::Once(claim(figures)?),
+        (Rule::Gcra(_), "g") => KindState::Gcra(gcra_level(figures)?),
+        (Rule::TokenBucket(_), "t") => KindState::TokenBucket(tokens(figures)?),
+        (Rule::FixedWindow(_), "w") => KindState::FixedWindow(windows(figures)?),
+        (Rule::SlidingLog(_), "l") => KindState::SlidingLog(log(figures)?),
+        (Rule::Concurrency(_), "c") => KindState::Concurrency(calls(figures)?),
+        (Rule::Once(_), "o") => KindState::Once(claim(figures)?),
         _ => return None,
     };
     Some(LimitState {
@@ -137,12 +137,12 @@ fn read_pair(text: &str) -> Option<(u64, u64)> {
     Some((number(first)?, number(second)?))
 }
 
-fn debt(words: &[&str]) -> Option<Debt> {
+fn gcra_level(words: &[&str]) -> Option<GcraLevel> {
     let [at, parts, period] = words else {
         return None;
     };
     let period = number(period).filter(|period| *period > 0)?;
-    Some(Debt {
+    Some(GcraLevel {
         at: number(at)?,
         parts: number(parts)?,
         period,

@@ -2,7 +2,7 @@
 //!
 //! Problem: six kinds count in different ways, and what decides on messages (`admission`), gives units back (`cell`) or
 //! keeps states in memory must not know which. So each kind has a type of its own with the same methods (`fit`, `take`,
-//! `room`, `spacing` and more). [`Rule`] is one of these types, [`TakenUnits`] a state of one of them, and `of_kind`
+//! `room`, `spacing` and more). [`Rule`] is one of these types, [`KindState`] a state of one of them, and `of_kind`
 //! calls a method of the kind with the state of the kind. A state of another kind counts as none. What all kinds have
 //! stands beside it in [`LimitState`]: the next return, what the downstream says is left, and what is owed.
 
@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use super::concurrency::{Concurrency, CountedCalls};
 use super::fixed_window::{FixedWindow, Windows};
-use super::gcra::{Debt, Gcra};
+use super::gcra::{Gcra, GcraLevel};
 use super::once::{NotCalled, Once, OnceState};
 use super::sliding_log::{Log, SlidingLog};
 use super::token_bucket::{TokenBucket, Tokens};
@@ -30,7 +30,7 @@ pub enum Rule {
     FixedWindow(FixedWindow),
     /// A number of units in any window.
     SlidingLog(SlidingLog),
-    /// Calls under way.
+    /// Calls in flight.
     Concurrency(Concurrency),
     /// Messages that are called once.
     Once(Once),
@@ -38,16 +38,16 @@ pub enum Rule {
 
 /// What was taken of a limit for one key.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum TakenUnits {
+pub enum KindState {
     /// Units that are not emitted yet.
-    Gcra(Debt),
+    Gcra(GcraLevel),
     /// Tokens that are left.
     TokenBucket(Tokens),
     /// Units of the window of the last grant.
     FixedWindow(Windows),
     /// The times at which units were taken.
     SlidingLog(Log),
-    /// The calls under way.
+    /// The calls in flight.
     Concurrency(CountedCalls),
     /// The claim, or that a message was accepted.
     Once(OnceState),
@@ -57,7 +57,7 @@ pub enum TakenUnits {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LimitState {
     /// What was granted.
-    pub taken: TakenUnits,
+    pub taken: KindState,
     /// When the next message that is sent away should come back.
     pub next_return: NextReturn,
     /// How much the downstream says is left.
@@ -101,7 +101,7 @@ impl Quota {
 }
 
 /// Evaluates an expression for the kind of a rule. With a state: `$own` is the state if it is of that kind,
-/// and `$wrap` makes a [`TakenUnits`] of a new one.
+/// and `$wrap` makes a [`KindState`] of a new one.
 macro_rules! of_kind {
     ($rule:expr, |$kind:ident| $body:expr) => {
         match $rule {
@@ -122,10 +122,10 @@ macro_rules! of_kind {
         match $rule {
             $(Rule::$name($kind) => {
                 let $own = match $taken {
-                    Some(TakenUnits::$name(own)) => Some(own),
+                    Some(KindState::$name(own)) => Some(own),
                     _ => None,
                 };
-                let $wrap = TakenUnits::$name;
+                let $wrap = KindState::$name;
                 $body
             })*
         }
@@ -151,7 +151,7 @@ impl Rule {
     /// What was taken as it counts at `now`, and whether it lay ahead of now: then the clock went
     /// back, and it counts as if it was taken now. `None`: it is of another kind.
     #[must_use]
-    pub fn settled(&self, taken: &TakenUnits, now: StoreTime) -> Option<(TakenUnits, bool)> {
+    pub fn settled(&self, taken: &KindState, now: StoreTime) -> Option<(KindState, bool)> {
         let now = now.as_micros();
         of_kind!(self, Some(taken), |kind, own, wrap| {
             let (settled, ahead) = kind.settled(own?, now);
@@ -184,7 +184,7 @@ impl Rule {
         now: StoreTime,
         cost: Cost,
         ticket: Ticket,
-    ) -> TakenUnits {
+    ) -> KindState {
         let units = cost.units() + self.owed(state, now);
         self.take_units(state, now, units, ticket)
     }
@@ -195,7 +195,7 @@ impl Rule {
         now: StoreTime,
         units: u64,
         ticket: Ticket,
-    ) -> TakenUnits {
+    ) -> KindState {
         let now = now.as_micros();
         of_kind!(self, taken(state), |kind, own, wrap| wrap(
             kind.take(own, now, units, ticket)
@@ -209,7 +209,7 @@ impl Rule {
         state: &LimitState,
         unused: &UnusedUnits,
         now: StoreTime,
-    ) -> Option<TakenUnits> {
+    ) -> Option<KindState> {
         let now = now.as_micros();
         of_kind!(self, Some(&state.taken), |kind, own, wrap| kind
             .refund(own?, unused, now)
@@ -257,9 +257,9 @@ impl Rule {
     /// From when on a state means the same as no state. The next return does not count: losing it costs a few more
     /// questions.
     #[must_use]
-    pub fn dies_at(&self, state: &LimitState) -> StoreTime {
+    pub fn expires_at(&self, state: &LimitState) -> StoreTime {
         let dies = of_kind!(self, Some(&state.taken), |kind, own, _| own
-            .map_or(0, |own| kind.dies_at(own)));
+            .map_or(0, |own| kind.expires_at(own)));
         StoreTime::from_micros(dies.max(state.quota.until).max(self.paid_at(state)))
     }
 
@@ -269,7 +269,7 @@ impl Rule {
     }
 
     /// From when on nothing that was taken counts, in microseconds.
-    pub(super) fn back_at(&self, taken: &TakenUnits) -> u64 {
+    pub(super) fn back_at(&self, taken: &KindState) -> u64 {
         of_kind!(self, Some(taken), |kind, own, _| own
             .map_or(0, |own| kind.back_at(own)))
     }
@@ -277,42 +277,42 @@ impl Rule {
     /// The state of a key of which nothing was taken. `None`: there is none, or no downstream reports what
     /// the kind counts.
     #[must_use]
-    pub fn untouched(&self, now: StoreTime) -> Option<TakenUnits> {
+    pub fn untouched(&self, now: StoreTime) -> Option<KindState> {
         let at = now.as_micros();
         match self {
-            Self::Gcra(rule) => Some(TakenUnits::Gcra(rule.untouched(at))),
-            Self::TokenBucket(rule) => Some(TakenUnits::TokenBucket(rule.untouched(at))),
-            Self::FixedWindow(_) => Some(TakenUnits::FixedWindow(Windows {
+            Self::Gcra(rule) => Some(KindState::Gcra(rule.untouched(at))),
+            Self::TokenBucket(rule) => Some(KindState::TokenBucket(rule.untouched(at))),
+            Self::FixedWindow(_) => Some(KindState::FixedWindow(Windows {
                 start: at,
                 last: at,
                 used: 0,
             })),
-            Self::SlidingLog(_) => Some(TakenUnits::SlidingLog(Log::default())),
+            Self::SlidingLog(_) => Some(KindState::SlidingLog(Log::default())),
             Self::Concurrency(_) | Self::Once(_) => None,
         }
     }
 
     /// The state to write when a key is asked for the first time, even if it denies.
     #[must_use]
-    pub fn first_sight(&self, now: StoreTime) -> Option<TakenUnits> {
+    pub fn first_sight(&self, now: StoreTime) -> Option<KindState> {
         let now = now.as_micros();
         match self {
-            Self::TokenBucket(rule) => rule.first_sight(now).map(TakenUnits::TokenBucket),
+            Self::TokenBucket(rule) => rule.first_sight(now).map(KindState::TokenBucket),
             _ => None,
         }
     }
 
     /// Whether a state is one of this kind.
     #[must_use]
-    pub const fn is_of(&self, taken: &TakenUnits) -> bool {
+    pub const fn is_of(&self, taken: &KindState) -> bool {
         matches!(
             (self, taken),
-            (Self::Gcra(_), TakenUnits::Gcra(_))
-                | (Self::TokenBucket(_), TakenUnits::TokenBucket(_))
-                | (Self::FixedWindow(_), TakenUnits::FixedWindow(_))
-                | (Self::SlidingLog(_), TakenUnits::SlidingLog(_))
-                | (Self::Concurrency(_), TakenUnits::Concurrency(_))
-                | (Self::Once(_), TakenUnits::Once(_))
+            (Self::Gcra(_), KindState::Gcra(_))
+                | (Self::TokenBucket(_), KindState::TokenBucket(_))
+                | (Self::FixedWindow(_), KindState::FixedWindow(_))
+                | (Self::SlidingLog(_), KindState::SlidingLog(_))
+                | (Self::Concurrency(_), KindState::Concurrency(_))
+                | (Self::Once(_), KindState::Once(_))
         )
     }
 
@@ -356,14 +356,14 @@ impl Rule {
 
     /// The state after a call got another lease; `None`: the call no longer counts.
     #[must_use]
-    pub fn renew(&self, taken: &TakenUnits, ticket: Ticket, now: StoreTime) -> Option<TakenUnits> {
+    pub fn renew(&self, taken: &KindState, ticket: Ticket, now: StoreTime) -> Option<KindState> {
         let now = now.as_micros();
         match (self, taken) {
-            (Self::Concurrency(rule), TakenUnits::Concurrency(calls)) => {
-                rule.renew(calls, ticket, now).map(TakenUnits::Concurrency)
+            (Self::Concurrency(rule), KindState::Concurrency(calls)) => {
+                rule.renew(calls, ticket, now).map(KindState::Concurrency)
             }
-            (Self::Once(rule), TakenUnits::Once(claim)) => {
-                rule.renew(claim, ticket, now).map(TakenUnits::Once)
+            (Self::Once(rule), KindState::Once(claim)) => {
+                rule.renew(claim, ticket, now).map(KindState::Once)
             }
             _ => None,
         }
@@ -373,19 +373,19 @@ impl Rule {
     #[must_use]
     pub fn release(
         &self,
-        taken: &TakenUnits,
+        taken: &KindState,
         ticket: Ticket,
         now: StoreTime,
-    ) -> Option<(TakenUnits, u64)> {
+    ) -> Option<(KindState, u64)> {
         match (self, taken) {
-            (Self::Concurrency(rule), TakenUnits::Concurrency(calls)) => {
+            (Self::Concurrency(rule), KindState::Concurrency(calls)) => {
                 let left = rule.release(calls, ticket, now.as_micros())?;
                 let ended = calls.calls.iter().filter(|call| call.ticket == ticket);
                 let units = ended.map(|call| call.units).sum();
-                Some((TakenUnits::Concurrency(left), units))
+                Some((KindState::Concurrency(left), units))
             }
-            (Self::Once(_), TakenUnits::Once(claim)) => {
-                Some((TakenUnits::Once(Once::release(claim, ticket)?), 1))
+            (Self::Once(_), KindState::Once(claim)) => {
+                Some((KindState::Once(Once::release(claim, ticket)?), 1))
             }
             _ => None,
         }
@@ -393,9 +393,9 @@ impl Rule {
 
     /// The state of a key whose message was accepted; `None`: the kind does not remember that.
     #[must_use]
-    pub const fn done(&self, now: StoreTime) -> Option<TakenUnits> {
+    pub const fn done(&self, now: StoreTime) -> Option<KindState> {
         match self {
-            Self::Once(rule) => Some(TakenUnits::Once(rule.done(now.as_micros()))),
+            Self::Once(rule) => Some(KindState::Once(rule.done(now.as_micros()))),
             _ => None,
         }
     }
@@ -403,30 +403,31 @@ impl Rule {
     /// The state without an earlier claim of the message that asks under this ticket and last became a dead
     /// letter at `died` (zero: never); `None`: there is no such claim.
     #[must_use]
-    pub fn let_go(
+    pub fn release_own_claim(
         &self,
-        taken: &TakenUnits,
+        taken: &KindState,
         ticket: Ticket,
         died: StoreTime,
         now: StoreTime,
-    ) -> Option<TakenUnits> {
-        let (Self::Once(_), TakenUnits::Once(claim)) = (self, taken) else {
+    ) -> Option<KindState> {
+        let (Self::Once(_), KindState::Once(claim)) = (self, taken) else {
             return None;
         };
-        Once::let_go(claim, ticket, died.as_micros(), now.as_micros()).map(TakenUnits::Once)
+        Once::release_own_claim(claim, ticket, died.as_micros(), now.as_micros())
+            .map(KindState::Once)
     }
 
     /// Why a message of the key is not called, if it is not.
     #[must_use]
-    pub fn ended(&self, taken: &TakenUnits, now: StoreTime) -> Option<NotCalled> {
+    pub fn ended(&self, taken: &KindState, now: StoreTime) -> Option<NotCalled> {
         match (self, taken) {
-            (Self::Once(_), TakenUnits::Once(claim)) => Once::ended(claim, now.as_micros()),
+            (Self::Once(_), KindState::Once(claim)) => Once::ended(claim, now.as_micros()),
             _ => None,
         }
     }
 }
 
-const fn taken(state: Option<&LimitState>) -> Option<&TakenUnits> {
+const fn taken(state: Option<&LimitState>) -> Option<&KindState> {
     match state {
         Some(state) => Some(&state.taken),
         None => None,

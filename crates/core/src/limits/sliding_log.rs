@@ -80,7 +80,7 @@ impl SlidingLog {
 }
 
 impl Kind for SlidingLog {
-    type TakenUnits = Log;
+    type KindState = Log;
 
     fn max_cost(&self) -> u64 {
         self.limit
@@ -144,7 +144,7 @@ impl Kind for SlidingLog {
         (cost * self.period).div_ceil(self.limit)
     }
 
-    fn dies_at(&self, log: &Log) -> u64 {
+    fn expires_at(&self, log: &Log) -> u64 {
         let last = log.entries.last();
         last.map_or(0, |(time, _)| time + self.period)
     }

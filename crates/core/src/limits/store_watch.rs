@@ -7,7 +7,7 @@
 //! may have decided before the step or after it.
 //!
 //! A replica that starts cannot see a step of the store's clock from before its start, and waits until the
-//! others must have reported it (`generation::HEARS_FIRST`). A replica that is alone has no other to wait for
+//! others must have reported it (`generation::STARTUP_LISTEN`). A replica that is alone has no other to wait for
 //! (`askers`).
 
 use std::time::Duration;

@@ -213,7 +213,7 @@ impl TokenBucket {
 }
 
 impl Kind for TokenBucket {
-    type TakenUnits = Tokens;
+    type KindState = Tokens;
 
     fn max_cost(&self) -> u64 {
         (self.capacity + self.borrow).unsigned_abs()
@@ -292,7 +292,7 @@ impl Kind for TokenBucket {
         (cost * self.period).div_ceil(self.amount)
     }
 
-    fn dies_at(&self, tokens: &Tokens) -> u64 {
+    fn expires_at(&self, tokens: &Tokens) -> u64 {
         let full = self.full_at(*tokens);
         match self.start {
             Start::Full => full,

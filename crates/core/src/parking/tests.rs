@@ -14,12 +14,12 @@ impl Parking {
     }
 }
 
-fn of(tenant: u64) -> Share {
+fn of(tenant: u64) -> TenantShare {
     weighing(tenant, 1)
 }
 
-fn weighing(tenant: u64, weight: u32) -> Share {
-    Share {
+fn weighing(tenant: u64, weight: u32) -> TenantShare {
+    TenantShare {
         tenant,
         weight: NonZeroU32::new(weight).unwrap_or(NonZeroU32::MIN),
     }
@@ -30,7 +30,7 @@ const fn at(ms: u64) -> Mono {
 }
 
 /// The choices for so many first arrivals of a tenant.
-fn parked(parking: &mut Parking, share: Share, count: usize, now: Mono) -> usize {
+fn parked(parking: &mut Parking, share: TenantShare, count: usize, now: Mono) -> usize {
     (0..count)
         .filter(|_| parking.note_arrival(share, CameFrom::Work, Some(0), now) == Choice::Park)
         .count()

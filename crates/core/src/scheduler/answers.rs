@@ -71,7 +71,7 @@ impl<T: Queued> Scheduler<T> {
         self.put_back(untouched, now);
         if self.permitted.is_empty() && self.asked.keyed == 0 && self.next_to_ask().is_none() {
             // Slots collected for a message that was denied are too old once its key opens.
-            self.pacing.let_go();
+            self.pacing.drop_collected();
         }
     }
 
@@ -101,11 +101,11 @@ impl<T: Queued> Scheduler<T> {
                 };
                 self.denied(asked.item, &denial, times);
             }
-            Decision::Never { by, most } => {
+            Decision::TooCostly { by, most } => {
                 self.restore_start_tag(&asked.item);
                 let item = asked.item;
                 self.next_actions
-                    .push_back(Action::Never { item, by, most });
+                    .push_back(Action::TooCostly { item, by, most });
             }
             Decision::NotCalled { by, how } => {
                 self.restore_start_tag(&asked.item);
@@ -116,7 +116,7 @@ impl<T: Queued> Scheduler<T> {
             Decision::Outdated { .. } => self.put_off(asked.item, now + LEARN),
             Decision::Closed { until, .. } => {
                 let until = self.local_time(until, now);
-                self.close(asked.item.route(), until);
+                self.report_used_up(asked.item.route(), until);
                 self.put_off(asked.item, until.min(now + ASKED_AGAIN));
             }
         }
@@ -170,7 +170,7 @@ impl<T: Queued> Scheduler<T> {
     }
 
     /// No message of this route passes before `until`.
-    pub(super) fn close(&mut self, route: usize, until: Mono) {
+    pub(super) fn report_used_up(&mut self, route: usize, until: Mono) {
         let said = |step: &Action<T>| matches!(step, Action::UsedUp { route: known, until: at } if *known == route && *at >= until);
         if !self.next_actions.iter().any(said) {
             self.next_actions.push_back(Action::UsedUp { route, until });
@@ -192,8 +192,8 @@ impl<T: Queued> Scheduler<T> {
             Fit::Now => KeyAnswer::Now(remaining),
             Fit::At(at) => {
                 let wait = at.since(times.decided);
-                let unsteady = self.questions.as_ref().map(Questions::unsteady);
-                KeyAnswer::At(times.sent + wait + unsteady.unwrap_or_default())
+                let arrival_jitter = self.questions.as_ref().map(Questions::arrival_jitter);
+                KeyAnswer::At(times.sent + wait + arrival_jitter.unwrap_or_default())
             }
             Fit::Full => KeyAnswer::Full(times.now + FULL_ASK_AGAIN),
         }

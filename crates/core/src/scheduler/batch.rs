@@ -135,10 +135,10 @@ impl<T: Queued> Scheduler<T> {
             .range(..=last)
             .map(|(_, item)| item.cost().get() as usize)
             .sum();
-        let asked = usize::try_from(questions.wanted_under_way()).unwrap_or(BATCH_MAX);
+        let asked = usize::try_from(questions.wanted_in_flight()).unwrap_or(BATCH_MAX);
         let before = permitted + asked;
         let cost = best.cost().get() as usize;
-        let heard = now + questions.soonest();
+        let heard = now + questions.earliest_useful();
         let Some(fires) = self.pacing.sent_at(best.is_urgent(), before, cost, heard) else {
             return Due::Later(None);
         };

@@ -10,7 +10,7 @@ use super::*;
 use crate::jitter::Jitter;
 use crate::limits::admission::Decision;
 use crate::limits::{Fit, Lacks, Room};
-use crate::message::Share;
+use crate::message::TenantShare;
 use crate::rate::Cost;
 use crate::schedule::{self, LeaseAnswer, Pace, Schedule};
 use crate::time::{StoreTime, micros};
@@ -63,10 +63,10 @@ impl Queued for Item {
     fn is_urgent(&self) -> bool {
         self.priority >= 5
     }
-    fn share(&self) -> Share {
-        Share {
+    fn share(&self) -> TenantShare {
+        TenantShare {
             tenant: self.tenant,
-            ..Share::default()
+            ..TenantShare::default()
         }
     }
     fn keys(&self) -> impl Iterator<Item = KeyId> {
@@ -243,7 +243,7 @@ impl Bench {
                 }
                 Action::Expired(item) | Action::Stale(item) => panic!("{item:?} is dropped"),
                 Action::Depart(item, why) => panic!("{item:?} has room: {why:?}"),
-                Action::Never { item, .. } | Action::NotCalled { item, .. } => {
+                Action::TooCostly { item, .. } | Action::NotCalled { item, .. } => {
                     panic!("{item:?} fits")
                 }
                 Action::UsedUp { route, .. } => panic!("the limit of route {route} is used up"),

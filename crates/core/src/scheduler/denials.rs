@@ -106,7 +106,7 @@ impl<T: Queued> Scheduler<T> {
             return self.leaves(item, place, denial, times.both());
         }
         if let WaitPlace::Route(until) = place {
-            self.close(item.route(), until);
+            self.report_used_up(item.route(), until);
             answer = KeyAnswer::At(until.min(times.now + ASKED_AGAIN));
         } else if denial.fits != Fit::Full {
             item.mark_denied();

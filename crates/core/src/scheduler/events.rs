@@ -10,9 +10,9 @@ use crate::time::Mono;
 
 impl<T: Queued> Scheduler<T> {
     /// No other replica asks the store of keyed limits: there is none to wait for at the start.
-    pub const fn set_alone(&mut self) {
+    pub const fn skip_startup_listen(&mut self) {
         if let Some(questions) = &mut self.questions {
-            questions.set_alone();
+            questions.skip_startup_listen();
         }
     }
 

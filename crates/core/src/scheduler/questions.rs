@@ -8,7 +8,7 @@
 //! are wanted: those that are denied then cost no slot, and the surplus takes nothing.
 //!
 //! The next question does not wait for the answer to the last one: with a store far away, the permits
-//! would be old before they came. A few questions are under way at a time, some distance apart.
+//! would be old before they came. A few questions are in flight at a time, some distance apart.
 //!
 //! However many slots are near, the number of grants that are wanted at a time has a bound: it rises after each
 //! question that got all that it wanted, and is halved after permits ran out. Otherwise a machine that is slower than
@@ -26,7 +26,7 @@ use crate::pacing::Pacing;
 use crate::time::{ClockMap, Mono, StoreTime, smoothed};
 
 /// Questions that may be under way at a time.
-const UNDER_WAY_MAX: u32 = 8;
+const IN_FLIGHT_MAX: u32 = 8;
 /// Two questions are at least this far apart, so that messages share them, or a round trip if that is
 /// shorter …
 const GAP: Duration = Duration::from_millis(1);
@@ -82,11 +82,11 @@ pub struct Questions {
     /// The shortest time for which a permit is valid.
     usable: Duration,
     /// For how long the store is asked for its time only, before messages are asked for.
-    hears_first: Duration,
+    startup_listen: Duration,
     jitter: Jitter,
     clock: ClockMap,
-    /// Questions under way, the grants that they want, and when the last one left.
-    under_way: u32,
+    /// Questions in flight, the grants that they want, and when the last one left.
+    in_flight: u32,
     wanted: u64,
     last_sent: Option<Mono>,
     /// When the first answer came, and the last one.
@@ -116,10 +116,10 @@ impl Questions {
         };
         Self {
             usable,
-            hears_first: Duration::ZERO,
+            startup_listen: Duration::ZERO,
             jitter,
             clock: ClockMap::default(),
-            under_way: 0,
+            in_flight: 0,
             wanted: 0,
             last_sent: None,
             first_answered: None,
@@ -135,16 +135,16 @@ impl Questions {
 
     /// Until `length` after the first answer, the store is asked only for its time, and about no message.
     #[must_use]
-    pub fn hearing_first(self, length: Duration) -> Self {
+    pub fn with_startup_listen(self, length: Duration) -> Self {
         Self {
-            hears_first: length,
+            startup_listen: length,
             ..self
         }
     }
 
     /// No other replica asks the store: this one knows all that is known of it.
-    pub const fn set_alone(&mut self) {
-        self.hears_first = Duration::ZERO;
+    pub const fn skip_startup_listen(&mut self) {
+        self.startup_listen = Duration::ZERO;
     }
 
     /// From now on permits are valid for so long or longer: policies were replaced.
@@ -156,7 +156,7 @@ impl Questions {
     #[must_use]
     pub fn may_begin(&self, now: Mono) -> bool {
         let first = self.first_answered;
-        first.is_some_and(|first| now.since(first) >= self.hears_first)
+        first.is_some_and(|first| now.since(first) >= self.startup_listen)
     }
 
     /// The mapping to the store's clock.
@@ -176,12 +176,12 @@ impl Questions {
     pub fn open_from(&self) -> Option<Mono> {
         // A store that did not answer is tried by one question at a time.
         let most = match self.failures.since() {
-            None if self.last_answered.is_some() => UNDER_WAY_MAX,
+            None if self.last_answered.is_some() => IN_FLIGHT_MAX,
             _ => 1,
         };
         let gap = GAP.min(self.trip).max(self.trip / GAP_PART);
         let apart = self.last_sent.map_or(Mono::default(), |sent| sent + gap);
-        (self.under_way < most).then(|| self.failures.retry_at().max(apart))
+        (self.in_flight < most).then(|| self.failures.retry_at().max(apart))
     }
 
     /// Until when messages that need a permit let those pass that need none: the store does not answer. `None`: they
@@ -200,7 +200,7 @@ impl Questions {
     /// it is being asked.
     #[must_use]
     pub fn next_heartbeat(&self) -> Option<Mono> {
-        let open = self.open_from().filter(|_| self.under_way == 0)?;
+        let open = self.open_from().filter(|_| self.in_flight == 0)?;
         let due = self
             .last_answered
             .map_or(Mono::default(), |at| at + HEARTBEAT);
@@ -224,7 +224,7 @@ impl Questions {
 
     /// By how much a question may arrive earlier than the last one, counted from when each left.
     #[must_use]
-    pub fn unsteady(&self) -> Duration {
+    pub fn arrival_jitter(&self) -> Duration {
         self.varies + ARRIVAL_MARGIN
     }
 
@@ -232,7 +232,7 @@ impl Questions {
     /// later. A little less than a round trip, because a slot may be used late and the question may leave
     /// late.
     #[must_use]
-    pub fn soonest(&self) -> Duration {
+    pub fn earliest_useful(&self) -> Duration {
         self.trip.min(self.lead()).saturating_sub(MARGIN)
     }
 
@@ -254,9 +254,9 @@ impl Questions {
         self.most_at_once.saturating_sub(self.wanted)
     }
 
-    /// Grants that are wanted by the questions under way.
+    /// Grants that are wanted by the questions in flight.
     #[must_use]
-    pub const fn wanted_under_way(&self) -> u64 {
+    pub const fn wanted_in_flight(&self) -> u64 {
         self.wanted
     }
 
@@ -283,7 +283,7 @@ impl Questions {
         if std::mem::take(&mut self.has_run_out) {
             self.most_at_once = (self.most_at_once / 2).max(1);
         }
-        self.under_way += 1;
+        self.in_flight += 1;
         self.wanted += wanted;
         self.last_sent = Some(now);
     }
@@ -323,7 +323,7 @@ impl Questions {
     }
 
     fn ended(&mut self, wanted: u64) {
-        self.under_way = self.under_way.saturating_sub(1);
+        self.in_flight = self.in_flight.saturating_sub(1);
         self.wanted = self.wanted.saturating_sub(wanted);
     }
 

@@ -176,7 +176,7 @@ impl<T: Queued> Scheduler<T> {
                 Action::Depart(item, _) | Action::Expired(item) | Action::Stale(item) => {
                     out.push(item)
                 }
-                Action::Never { item, .. } | Action::NotCalled { item, .. } => out.push(item),
+                Action::TooCostly { item, .. } | Action::NotCalled { item, .. } => out.push(item),
                 Action::Send(item, _) => out.push(item),
                 Action::RanOut(items) => out.extend(items),
                 Action::Admit(question) => {

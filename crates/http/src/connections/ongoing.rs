@@ -2,7 +2,7 @@
 //!
 //! **Slots that are lost for lack of open connections.** Problem: a downstream that closes its connections, far away or
 //! slow to open them, leaves slots unused, and nothing else shows why: each call is sent in another slot. A few such
-//! calls are usual, after the start or where more calls are under way than before. So it is reported where it goes on.
+//! calls are usual, after the start or where more calls are in flight than before. So it is reported where it goes on.
 //!
 //! **Calls that the downstream refuses before it looks at them.** Over HTTP/2 such refusals are usual where a
 //! connection ends, and a message that met one goes to another connection at once. A downstream that refuses all of

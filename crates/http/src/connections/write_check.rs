@@ -186,7 +186,7 @@ impl<T: Read + Unpin> Read for CheckedIo<T> {
         if read.is_pending() {
             return self.poll_idle_over(cx).map(Ok);
         }
-        // No request is under way, so what was read is the end of the connection.
+        // No request is in flight, so what was read is the end of the connection.
         if let Some(idle) = self.check.idle() {
             self.lifetimes.note_close(idle.since, Instant::now());
         }

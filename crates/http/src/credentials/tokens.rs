@@ -12,7 +12,7 @@
 //! A token that worked and is refused now has ended early: it is replaced, and its call is made again without an
 //! attempt. A token that never worked is replaced too, but less and less often, and its refusals are answers like any
 //! other: otherwise a client that may not call would call for ever. A route that is refused again and again takes no
-//! token away from other routes ([`Permitted`]).
+//! token away from other routes ([`TokenAccepted`]).
 
 mod client;
 mod metadata;
@@ -69,7 +69,7 @@ pub(crate) struct Tokens {
 
 /// Whether the last call of a route was not refused because of its token.
 #[derive(Debug, Default)]
-pub(crate) struct Permitted(AtomicBool);
+pub(crate) struct TokenAccepted(AtomicBool);
 
 /// What makes two clients the same.
 #[derive(Clone, PartialEq, Eq, Hash)]
@@ -174,10 +174,10 @@ impl Tokens {
         &self,
         (status, headers, body): (StatusCode, &HeaderMap, &[u8]),
         number: u64,
-        permitted: &Permitted,
+        token_accepted: &TokenAccepted,
     ) -> bool {
         let is_refused = self.source.is_refused(status, headers, body);
-        let worked = permitted.0.swap(!is_refused, Ordering::Relaxed);
+        let worked = token_accepted.0.swap(!is_refused, Ordering::Relaxed);
         let follows = lock(&self.state).note_answer(is_refused, worked, number, Instant::now());
         if follows.is_rescheduled {
             self.wake.notify_one();

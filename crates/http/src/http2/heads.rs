@@ -2,7 +2,7 @@
 //!
 //! Problem: many calls share a connection, so a call may be handed over in time and written much later, behind the
 //! bodies of others, when the socket takes no more. A head that waits cannot be taken out (each is compressed against
-//! those before it, RFC 7541), and an error would end the calls that are under way.
+//! those before it, RFC 7541), and an error would end the calls that are in flight.
 //!
 //! So [`HeadCheck`] follows the frames that the connection writes (RFC 9113, section 4.1). Where the head of a call
 //! begins, all before it must be in the kernel, and the socket must take more; then it looks at the clock. If the slot

@@ -32,7 +32,7 @@ use crate::connections::lifetime::{BestBefore, Lifetimes, OpenConnection};
 use sluiced_ports::downstream::LeaveBy;
 use sluiced_ports::lock;
 
-/// A peer that has sent nothing for so long while calls are under way is sent a PING.
+/// A peer that has sent nothing for so long while calls are in flight is sent a PING.
 const QUIET: Duration = Duration::from_secs(2);
 /// The shortest time between two PINGs: some peers take more for an attack.
 const ASKED_EVERY: Duration = Duration::from_secs(10);

@@ -12,7 +12,7 @@ use super::{PacerHandle, SharedSlots, ToPacer};
 use sluiced_core::pacing::Row;
 use sluiced_telemetry::LogLimit;
 
-/// Several calls that were under way together are throttled together.
+/// Several calls that were in flight together are throttled together.
 static FROZEN: LogLimit = LogLimit::new(Duration::from_secs(1));
 static SPENT: LogLimit = LogLimit::new(Duration::from_secs(10));
 

@@ -31,7 +31,7 @@ impl KeyedCharges {
         &self.keys
     }
 
-    /// Whether the limit of this key counts calls under way.
+    /// Whether the limit of this key counts calls in flight.
     pub(crate) fn counts_calls(&self, key: KeyId) -> bool {
         let mut both = self.keys.iter().zip(&self.charges);
         both.any(|(own, charge)| *own == key && charge.limit.counts_calls())

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use sluiced_core::message::{HoldRules, KeyId, Queued, Share};
+use sluiced_core::message::{HoldRules, KeyId, Queued, TenantShare};
 use sluiced_core::rate::Cost;
 use sluiced_core::time::{Mono, StoreTime};
 use sluiced_ports::clock::Moment;
@@ -27,7 +27,7 @@ impl Queued for WaitingMessage {
         urgent.is_some_and(|from| route.max(message) >= from)
     }
 
-    fn share(&self) -> Share {
+    fn share(&self) -> TenantShare {
         self.job.demand.share
     }
 

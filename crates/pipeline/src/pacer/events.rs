@@ -132,7 +132,7 @@ impl Pacer {
             let late = comes_too_late(&waiting, availability, now);
             match late.or_else(|| others_take_all(&waiting, &self.scheduler, availability, now)) {
                 Some(late) => refuse(waiting, late, &self.handle, now),
-                None => self.hold(waiting, Join::Behind, now),
+                None => self.hold(waiting, Join::Back, now),
             }
         }
     }
@@ -174,7 +174,7 @@ impl Pacer {
         }
     }
 
-    /// The downstream says that only `left` units are left. The answers to all calls that were under way say
+    /// The downstream says that only `left` units are left. The answers to all calls that were in flight say
     /// the same: the store is asked again only if the known freeze ends earlier, by more than the rounding of
     /// a reset.
     fn on_quota_low(&mut self, left: u64, length: Duration, now: Mono) {

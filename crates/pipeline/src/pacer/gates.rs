@@ -130,7 +130,7 @@ impl Pacer {
     fn hold_anew(&mut self, mut messages: Vec<WaitingMessage>, now: Mono) {
         messages.sort_by_key(|waiting| waiting.arrival);
         for waiting in messages {
-            self.hold(waiting, Join::Behind, now);
+            self.hold(waiting, Join::Back, now);
         }
     }
 
@@ -167,7 +167,7 @@ impl Pacer {
             SendRule::All(_) | SendRule::Nothing(..) => self.scheduler.extract(leaves),
         };
         for waiting in messages {
-            self.hold(waiting, Join::InPlace, now);
+            self.hold(waiting, Join::Front, now);
         }
     }
 }

@@ -20,9 +20,9 @@ use sluiced_core::time::Mono;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Join {
     /// Behind them. If its route is late, a standby may take it instead.
-    Behind,
+    Back,
     /// Before them, because it had its turn.
-    InPlace,
+    Front,
 }
 
 /// Messages whose units were returned to their limits, as far as that was possible.
@@ -54,7 +54,7 @@ impl Pacer {
             route
                 .sharing
                 .standby_to_help()
-                .filter(|_| join == Join::Behind)
+                .filter(|_| join == Join::Back)
         };
         if let Some(to) = to.or_else(standby_to_help)
             && waiting.job.may_move()
@@ -69,8 +69,8 @@ impl Pacer {
         let until = own_time.max(waiting.job.route.gate.sends().held_until());
         match (until, join) {
             (Some(at), _) => self.scheduler.delay(waiting, at),
-            (None, Join::InPlace) => self.scheduler.put_back_first(waiting, now),
-            (None, Join::Behind) => self.scheduler.push(waiting, now),
+            (None, Join::Front) => self.scheduler.put_back_first(waiting, now),
+            (None, Join::Back) => self.scheduler.push(waiting, now),
         }
     }
 
@@ -121,7 +121,7 @@ impl Pacer {
         }
         let now = self.handle.clock.now();
         for waiting in messages.into_iter().rev() {
-            self.hold(waiting, Join::InPlace, now);
+            self.hold(waiting, Join::Front, now);
         }
     }
 

@@ -2,7 +2,7 @@
 //! really used.
 //!
 //! It is collected for a moment first, because many answers are about a busy key. A downstream does not know
-//! of calls that are under way, so they are subtracted at the time of writing: more calls may leave while
+//! of calls that are in flight, so they are subtracted at the time of writing: more calls may leave while
 //! answers are collected.
 //!
 //! Units used beyond a cost are never forgotten: they are written again until the store has confirmed them.
@@ -42,7 +42,7 @@ pub(super) struct Corrections {
 #[derive(Debug)]
 struct LeftOfKey {
     limit: Arc<KeyedLimit>,
-    /// Calls under way included.
+    /// Calls in flight included.
     units: u64,
     /// From the answer on.
     length: Duration,
@@ -52,10 +52,10 @@ struct LeftOfKey {
 impl LeftOfKey {
     /// What it comes to at `now`.
     fn correction(self, key: LimitKey, askers: u64, now: Mono) -> Correction {
-        let under_way = self.limit.under_way(key).saturating_mul(askers);
+        let in_flight = self.limit.in_flight(key).saturating_mul(askers);
         Correction {
             what: Corrected::Quota {
-                units: self.units.saturating_sub(under_way),
+                units: self.units.saturating_sub(in_flight),
                 length: self.length.saturating_sub(now.since(self.at)),
             },
             limit: self.limit,

@@ -1,4 +1,4 @@
-//! Gives back what was granted and not used, renews calls under way and claims in their limits, and writes to
+//! Gives back what was granted and not used, renews calls in flight and claims in their limits, and writes to
 //! the store which messages were accepted and what answers reported about keys.
 //!
 //! One task for each pacer, on the shared runtime. Many refunds and releases go in one round trip, and so do
@@ -160,7 +160,7 @@ struct Work<F> {
     renewed: Mono,
     /// When accepted messages are written.
     write_at: Mono,
-    /// Bounded like the calls under way: while the store is away none begins. Questions without an answer are not in
+    /// Bounded like the calls in flight: while the store is away none begins. Questions without an answer are not in
     /// it: they are asked again and again then.
     unreleased: Vec<GrantedCharge>,
     release_at: Mono,
@@ -303,7 +303,7 @@ fn calls(granted: &[GrantedCharge]) -> Vec<GrantedCharge> {
     calls.cloned().collect()
 }
 
-/// A third of the shortest lease of a call under way.
+/// A third of the shortest lease of a call in flight.
 fn renew_every(limits: &[Arc<KeyedLimit>]) -> Duration {
     let leases = limits
         .iter()

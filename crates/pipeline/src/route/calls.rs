@@ -14,7 +14,7 @@ use crate::meters::RouteMeters;
 pub(crate) struct Calls {
     gate: Arc<RouteGate>,
     meters: Arc<RouteMeters>,
-    under_way: AtomicU64,
+    in_flight: AtomicU64,
     begun: AtomicU64,
     unsent: AtomicU64,
     passed_over: AtomicU64,
@@ -37,7 +37,7 @@ impl Calls {
         Self {
             gate: Arc::clone(gate),
             meters: Arc::clone(meters),
-            under_way: AtomicU64::new(0),
+            in_flight: AtomicU64::new(0),
             begun: AtomicU64::new(0),
             unsent: AtomicU64::new(0),
             passed_over: AtomicU64::new(0),
@@ -46,19 +46,19 @@ impl Calls {
     }
 
     /// A call was started. It counts as under way until it is dropped.
-    pub(crate) fn begin(self: &Arc<Self>, now: Mono) -> CallUnderWay {
+    pub(crate) fn begin(self: &Arc<Self>, now: Mono) -> CallInFlight {
         self.begun.fetch_add(1, Ordering::Relaxed);
-        self.under_way.fetch_add(1, Ordering::Relaxed);
+        self.in_flight.fetch_add(1, Ordering::Relaxed);
         self.meters.in_flight.increment(1.0);
-        CallUnderWay {
+        CallInFlight {
             calls: Arc::clone(self),
             is_probe: self.gate.with(|gate| gate.note_call(now)),
         }
     }
 
     /// Calls that were started and have not ended.
-    pub(crate) fn under_way(&self) -> u64 {
-        self.under_way.load(Ordering::Relaxed)
+    pub(crate) fn in_flight(&self) -> u64 {
+        self.in_flight.load(Ordering::Relaxed)
     }
 
     /// A message must come back later, or was settled without a call.
@@ -82,12 +82,12 @@ impl Calls {
 }
 
 /// A call that was started.
-pub(crate) struct CallUnderWay {
+pub(crate) struct CallInFlight {
     calls: Arc<Calls>,
     is_probe: bool,
 }
 
-impl CallUnderWay {
+impl CallInFlight {
     /// The call did not leave: its slot had passed. Returns whether the gate may have changed.
     pub(crate) fn unsent(self) -> bool {
         let (calls, is_probe) = (Arc::clone(&self.calls), self.is_probe);
@@ -99,9 +99,9 @@ impl CallUnderWay {
     }
 }
 
-impl Drop for CallUnderWay {
+impl Drop for CallInFlight {
     fn drop(&mut self) {
-        self.calls.under_way.fetch_sub(1, Ordering::Relaxed);
+        self.calls.in_flight.fetch_sub(1, Ordering::Relaxed);
         self.calls.meters.in_flight.decrement(1.0);
     }
 }

@@ -52,7 +52,7 @@ pub(crate) struct RouteLoad {
     /// Messages that are not called yet.
     pub(super) waiting: u64,
     /// Calls that have not ended.
-    pub(super) under_way: u64,
+    pub(super) in_flight: u64,
 }
 
 /// What follows from a review of the gate.
@@ -130,7 +130,7 @@ impl RouteGate {
             let load = load();
             GateReview {
                 report: gate.ask(load.waiting, now),
-                change: gate.review(store_now, load.under_way, now),
+                change: gate.review(store_now, load.in_flight, now),
             }
         });
         if let Some(hours) = review.change.and_then(|change| change.hours) {

@@ -12,7 +12,7 @@ use tracing::{info, warn};
 
 use sluiced_core::ages::Ages;
 use sluiced_core::hours::OpeningHours;
-use sluiced_core::message::Share;
+use sluiced_core::message::TenantShare;
 use sluiced_core::parking::{CameFrom, Choice, Parking, Takers};
 use sluiced_core::rate::Span;
 use sluiced_core::time::{Mono, Now, StoreTime};
@@ -79,12 +79,12 @@ impl Holding {
         }
     }
 
-    /// Takes in a message that exists since `born`; `None` if it must make room for others.
+    /// Takes in a message that exists since `waits_since`; `None` if it must make room for others.
     pub(crate) fn take_in(
         self: &Arc<Self>,
-        share: Share,
+        share: TenantShare,
         origin: CameFrom,
-        born: StoreTime,
+        waits_since: StoreTime,
         now: Mono,
     ) -> Option<HeldToken> {
         if let Some(parking) = &self.parking {
@@ -96,12 +96,12 @@ impl Holding {
         }
         self.meters.held.increment(1.0);
         self.sharing.held();
-        lock(&self.ages).note_waiting(born);
+        lock(&self.ages).note_waiting(waits_since);
         Some(HeldToken {
             holding: Arc::clone(self),
             share,
             origin,
-            born,
+            waits_since,
             waits: true,
         })
     }
@@ -117,7 +117,8 @@ impl Holding {
                 true => hours.opened(now.store).unwrap_or_default(),
                 false => now.store,
             });
-        let waits_since = oldest_born.map(|born| opened.map_or(born, |opened| born.max(opened)));
+        let waits_since = oldest_born
+            .map(|waits_since| opened.map_or(waits_since, |opened| waits_since.max(opened)));
         let age = waits_since.map_or(Duration::ZERO, |since| now.store.since(since));
         self.meters.oldest.set(age.as_secs_f64());
         let Some(most) = self.max_delay else {
@@ -174,9 +175,9 @@ impl Holding {
 /// A message that is held, until this is dropped.
 pub(crate) struct HeldToken {
     holding: Arc<Holding>,
-    share: Share,
+    share: TenantShare,
     origin: CameFrom,
-    born: StoreTime,
+    waits_since: StoreTime,
     /// The message waits for its call, so its age counts.
     waits: bool,
 }
@@ -185,14 +186,14 @@ impl HeldToken {
     /// The call of the message begins: the message waits for its answer now, however long that takes.
     pub(crate) fn call_begins(&mut self) {
         if std::mem::replace(&mut self.waits, false) {
-            lock(&self.holding.ages).note_gone(self.born);
+            lock(&self.holding.ages).note_gone(self.waits_since);
         }
     }
 
     /// The message waits for another call, unless it waits already.
     pub(crate) fn waits_again(&mut self) {
         if !std::mem::replace(&mut self.waits, true) {
-            lock(&self.holding.ages).note_waiting(self.born);
+            lock(&self.holding.ages).note_waiting(self.waits_since);
         }
     }
 }
@@ -203,7 +204,7 @@ impl Drop for HeldToken {
         holding.meters.held.decrement(1.0);
         holding.sharing.released();
         if self.waits {
-            lock(&holding.ages).note_gone(self.born);
+            lock(&holding.ages).note_gone(self.waits_since);
         }
         if let Some(parking) = &holding.parking {
             lock(parking).note_departure(self.share, self.origin);

@@ -168,7 +168,7 @@ impl Sharing {
 
     /// Messages that are held, or on the way here from another route, and not called yet.
     pub(super) fn waiting(&self) -> u64 {
-        self.standing().held.saturating_sub(self.calls.under_way())
+        self.standing().held.saturating_sub(self.calls.in_flight())
     }
 
     /// Shows whether it sends what it gets, and whether it needs a message for a probe.
@@ -205,7 +205,7 @@ impl Sharing {
         let mut own = self.standing();
         let (is_open, sends, probes) = self
             .gate
-            .with(|gate| (gate.is_open(), gate.sends(), gate.needs_probe(now)));
+            .with(|gate| (gate.breaker_is_open(), gate.sends(), gate.needs_probe(now)));
         if is_open {
             let is_shut = matches!(sends, SendRule::Nothing(..));
             own.sends = !is_shut || self.waiting() <= 1 && probes;
@@ -257,7 +257,7 @@ impl Sharing {
         let to = moves(self.own_standing(now), &standings, None).map(|to| &others[to].route);
         // A probe that is due stops the moves for a moment. A standby receives nothing.
         let was = self.moves_on.load(Ordering::Relaxed);
-        let is_open = self.gate.with(|gate| gate.is_open());
+        let is_open = self.gate.with(|gate| gate.breaker_is_open());
         let probes = is_open && standings.iter().any(|other| other.sends);
         let moves = to.is_some() || was && probes;
         self.moves_on.store(moves, Ordering::Relaxed);

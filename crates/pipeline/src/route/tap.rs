@@ -78,10 +78,14 @@ impl RouteTap {
     fn show(&self, decision: TapDecision, availability: Availability, now: Mono) {
         let waits_for_slot = decision.shut.is_none()
             && matches!(availability, Availability::Until(_, WaitReason::Turn));
-        let (is_away, is_open, probes) = self
-            .gate
-            .with(|gate| (gate.is_away(), gate.is_open(), gate.needs_probe(now)));
-        let is_back = is_away && !is_open;
+        let (limits_calls, is_open, probes) = self.gate.with(|gate| {
+            (
+                gate.breaker_limits_calls(),
+                gate.breaker_is_open(),
+                gate.needs_probe(now),
+            )
+        });
+        let is_back = limits_calls && !is_open;
         let is_held_up = decision.denied.is_some() || self.fitness.sets_aside() || is_open;
         let sends = (decision.is == Tap::Open || waits_for_slot || is_back) && !is_held_up;
         self.sharing.show(sends, is_open && probes);
@@ -104,7 +108,7 @@ impl RouteTap {
         match (decision.is, decision.shut, availability) {
             // While the downstream is away or has just come back, the tap opens for single calls: too often for the
             // log.
-            (Tap::Open, ..) if self.gate.with(|gate| gate.is_away()) => {
+            (Tap::Open, ..) if self.gate.with(|gate| gate.breaker_limits_calls()) => {
                 debug!(%route, "tap open: for a call that probes");
             }
             (Tap::Open, ..) => info!(%route, "tap open: consuming"),

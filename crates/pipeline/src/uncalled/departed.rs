@@ -40,7 +40,7 @@ pub(crate) fn send_away(waiting: WaitingMessage, departure: &Departure, now: Mon
         job.history.later(wait, decided)
     };
     if route.rules.denied_headers {
-        // For a limit that is known to be full: the latest end of the calls under way, unless they are
+        // For a limit that is known to be full: the latest end of the calls in flight, unless they are
         // renewed.
         let room = departure.room.unwrap_or_else(|| Room {
             remaining: 0,
@@ -59,7 +59,7 @@ pub(crate) fn send_away(waiting: WaitingMessage, departure: &Departure, now: Mon
 }
 
 /// The message costs more than its limit can ever let pass: the limit was lowered while the message was in memory.
-pub(crate) fn settle_never(waiting: WaitingMessage, by: usize, most: u64, now: StoreTime) {
+pub(crate) fn settle_too_costly(waiting: WaitingMessage, by: usize, most: u64, now: StoreTime) {
     let job = waiting.job;
     let detail = too_costly(&job.charges()[by].limit.name, most);
     let verdict = judge_unfit(&job.route, &job.history, DeadReason::Invalid, detail, now);

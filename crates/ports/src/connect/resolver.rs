@@ -27,7 +27,7 @@ type Lookups = BTreeMap<String, watch::Receiver<Addresses>>;
 #[derive(Clone)]
 pub struct Resolver {
     lookup: fn(&str) -> io::Result<Vec<IpAddr>>,
-    under_way: Arc<Mutex<Lookups>>,
+    in_flight: Arc<Mutex<Lookups>>,
     places: Arc<Semaphore>,
 }
 
@@ -41,7 +41,7 @@ impl Resolver {
     fn with(lookup: fn(&str) -> io::Result<Vec<IpAddr>>) -> Self {
         Self {
             lookup,
-            under_way: Arc::default(),
+            in_flight: Arc::default(),
             places: Arc::new(Semaphore::new(MOST)),
         }
     }
@@ -63,7 +63,7 @@ impl Resolver {
     }
 
     async fn ask(&self, host: &str) -> io::Result<watch::Receiver<Addresses>> {
-        let known = lock(&self.under_way).get(host).cloned();
+        let known = lock(&self.in_flight).get(host).cloned();
         if let Some(answer) = known {
             return Ok(answer);
         }
@@ -71,9 +71,9 @@ impl Resolver {
             .acquire_owned()
             .await
             .map_err(io::Error::other)?;
-        let mut under_way = lock(&self.under_way);
+        let mut in_flight = lock(&self.in_flight);
         // Another task asked while this one waited for its place.
-        if let Some(answer) = under_way.get(host) {
+        if let Some(answer) = in_flight.get(host) {
             return Ok(answer.clone());
         }
         let (sender, answer) = watch::channel(None);
@@ -82,11 +82,11 @@ impl Resolver {
             .name("resolve".to_owned())
             .spawn(move || {
                 let found = (this.lookup)(&name).map_err(Arc::new);
-                lock(&this.under_way).remove(&name);
+                lock(&this.in_flight).remove(&name);
                 sender.send_replace(Some(found));
                 drop(place);
             })?;
-        under_way.insert(host.to_owned(), answer.clone());
+        in_flight.insert(host.to_owned(), answer.clone());
         Ok(answer)
     }
 }

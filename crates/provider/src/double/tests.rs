@@ -75,7 +75,7 @@ fn it_refuses_by_content_by_limits_and_knows_repeats() {
         (full.status().as_u16(), &full.headers()["retry-after"]),
         (429, &"1".parse().expect("a value"))
     );
-    // Two calls are still under way, and one more fits.
+    // Two calls are still in flight, and one more fits.
     assert!(ask(&double, "e", r#"{"to": "1", "from": "B"}"#, 4).accepted);
     assert_eq!(
         ask(&double, "f", r#"{"to": "1", "from": "C"}"#, 5)

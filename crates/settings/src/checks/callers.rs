@@ -104,7 +104,7 @@ impl Checks<'_> {
         }
     }
 
-    /// A permit that its caller does not end is a call under way, and a replica that stops waits for it.
+    /// A permit that its caller does not end is a call in flight, and a replica that stops waits for it.
     fn ends_in_time(&mut self, path: &KeyPath, callers: &Callers) {
         if self.settings.counts_after(callers) {
             let bound = Bound {

@@ -10,7 +10,7 @@ use crate::types::{Downstream, Limit, Results, Route, Smpp, SmppBind, SmppEncodi
 use sluiced_core::rate::Span;
 use sluiced_template::{About, NAMES, Templates};
 
-/// A window must hold this many times the average number of messages under way. Some answers take longer than
+/// A window must hold this many times the average number of messages in flight. Some answers take longer than
 /// usual; with room only for the average, each of them costs a slot.
 const SPARE: f64 = 1.5;
 

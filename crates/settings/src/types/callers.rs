@@ -35,7 +35,7 @@ table! {
         /// report how long they took (used_after_ms) raise it where they take longer, up to four times this.
         use_within: Length = SPAN, Default "2ms";
         /// With keyed limits: a permit that its caller does not end by DELETE ends after this. Until then it counts in
-        /// limits of calls under way, and can be given back.
+        /// limits of calls in flight, and can be given back.
         ends_after: Length = SPAN, Default "10s";
         /// The file with the token that each request carries: Authorization: Bearer TOKEN. Absent: the socket's
         /// permissions are what protects it.

@@ -132,7 +132,7 @@ impl<'a, W: FleetWatch> Fleet<'a, W> {
             }
         }
         if reply.alone {
-            replica.scheduler.set_alone();
+            replica.scheduler.skip_startup_listen();
         }
         let decided = reply.entered.now;
         let decisions = reply.decisions;

@@ -9,9 +9,9 @@ use sluiced_core::headroom::{AutoHeadroom, LatencySamples, Lateness};
 use sluiced_core::jitter::Jitter;
 use sluiced_core::leases::LeaseHolder;
 use sluiced_core::limits::Ticket;
-use sluiced_core::limits::generation::HEARS_FIRST;
+use sluiced_core::limits::generation::STARTUP_LISTEN;
 use sluiced_core::limits::store_watch::StoreWatch;
-use sluiced_core::message::{HoldRules, KeyId, Queued, Share};
+use sluiced_core::message::{HoldRules, KeyId, Queued, TenantShare};
 use sluiced_core::pacing::Pacing;
 use sluiced_core::policy::LimitPolicy;
 use sluiced_core::rate::Cost;
@@ -29,7 +29,7 @@ use crate::setting::{KeyCost, KeyedRule, LongWait, Message, Setting, SimulatedRo
 pub(super) struct SimulatedReplica<'a> {
     pub(super) id: u32,
     pub(super) scheduler: Scheduler<Parcel<'a>>,
-    /// The replica sends nothing any more, and waits for its calls under way.
+    /// The replica sends nothing any more, and waits for its calls in flight.
     pub(super) stopping: bool,
     /// Delivered and not settled.
     pub(super) unsettled: BTreeSet<u32>,
@@ -45,7 +45,7 @@ pub(super) struct SimulatedReplica<'a> {
     pub(super) is_deaf: bool,
     /// Only the last wake that was set counts.
     pub(super) wake: u64,
-    /// The asks that are under way, for each row.
+    /// The asks that are in flight, for each row.
     pub(super) asking: [Option<u64>; 2],
     /// The turn that the last answer gave, for the check that it does not ask before it.
     pub(super) turn: Option<Turn>,
@@ -91,10 +91,9 @@ impl SimulatedReplica<'_> {
             Some(main) => Pacing::with_reserve(main, holders.next()),
             None => Pacing::unpaced(),
         };
-        let questions = setting
-            .route
-            .usable()
-            .map(|usable| Questions::of(&pacing, usable, jitter).hearing_first(HEARS_FIRST));
+        let questions = setting.route.usable().map(|usable| {
+            Questions::of(&pacing, usable, jitter).with_startup_listen(STARTUP_LISTEN)
+        });
         Self {
             id,
             scheduler: Scheduler::new(pacing, questions),
@@ -213,7 +212,7 @@ impl Queued for Parcel<'_> {
     fn is_urgent(&self) -> bool {
         self.message.urgent
     }
-    fn share(&self) -> Share {
+    fn share(&self) -> TenantShare {
         self.message.share
     }
     fn keys(&self) -> impl Iterator<Item = KeyId> {

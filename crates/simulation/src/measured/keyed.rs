@@ -226,7 +226,7 @@ fn without_any_notice_nothing_stands_still() {
     }
 }
 
-/// A replica with calls under way does not keep the freed units for itself.
+/// A replica with calls in flight does not keep the freed units for itself.
 #[test]
 fn replicas_share_what_becomes_free() {
     for seed in 0..5 {

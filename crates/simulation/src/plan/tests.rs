@@ -9,7 +9,7 @@ use sluiced_core::limits::Rule;
 use sluiced_core::limits::concurrency::Concurrency;
 use sluiced_core::limits::gcra::Gcra;
 use sluiced_core::limits::sliding_log::SlidingLog;
-use sluiced_core::message::Share;
+use sluiced_core::message::TenantShare;
 use sluiced_core::rate::{Cost, Rate};
 use sluiced_core::schedule::{DEFAULT_HORIZON, Pace};
 use sluiced_core::time::{Mono, StoreTime};
@@ -72,7 +72,7 @@ fn messages(count: u32, every: u64, keys: u32, limits: usize) -> Vec<Message> {
             slots: Cost::ONE,
             priority: 0,
             urgent: false,
-            share: Share::default(),
+            share: TenantShare::default(),
             charges: vec![charge; limits].into(),
         }
     };
@@ -201,7 +201,7 @@ fn a_limit_for_all_holds_and_what_it_lets_pass_is_used() {
 }
 
 #[test]
-fn calls_under_way_are_bounded_and_their_room_is_used() {
+fn calls_in_flight_are_bounded_and_their_room_is_used() {
     let limit = NonZeroU32::new(10).expect("not zero");
     let rule = Concurrency::new(limit, Duration::from_secs(30), HEADROOM).expect("a rule");
     let keyed = vec![for_all(Rule::Concurrency(rule))];

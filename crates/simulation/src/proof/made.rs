@@ -3,7 +3,7 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use sluiced_core::message::Share;
+use sluiced_core::message::TenantShare;
 use sluiced_core::rate::{Cost, Rate};
 use sluiced_core::time::StoreTime;
 
@@ -92,7 +92,7 @@ impl Scenario {
             // Some are more urgent than others.
             priority: u16::from(id.is_multiple_of(16)),
             urgent: false,
-            share: Share::default(),
+            share: TenantShare::default(),
             charges: self.charges(id),
         };
         (0..).zip(times).map(message).collect()

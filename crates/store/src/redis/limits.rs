@@ -50,7 +50,7 @@ pub(super) struct Limits {
     has_left: AtomicBool,
     clock: Clock,
     known: Mutex<StoreWatch>,
-    /// All questions under way, including those without a caller.
+    /// All questions in flight, including those without a caller.
     asked: TaskTracker,
     /// Questions whose callers gave up, but whose answers are still waited for.
     late: TaskTracker,
@@ -156,7 +156,7 @@ impl Limits {
         batch: KeyBatch<'_>,
         asking: &[(&Candidate, Vec<CellIndex>)],
         wanted: u64,
-        heard_out: bool,
+        waits_past_timeout: bool,
     ) -> Result<Decisions, StoreError> {
         let asked = lock(&self.known).memory();
         let mut args = batch.arguments(asked);
@@ -179,7 +179,7 @@ impl Limits {
         let sent = self.clock.now();
         let call = self
             .script_call(&self.admit, &batch, args)
-            .heard_out(heard_out);
+            .waits_past_timeout(waits_past_timeout);
         let reply: Vec<u64> = self.connection.call(&call).await?;
         let received = self.clock.now();
         let charges = asking.iter().map(|(_, places)| places.len());
@@ -252,7 +252,7 @@ impl Limits {
     ) -> Result<Vec<(&'a [&'a GrantedCharge], T)>, StoreError> {
         let mut replies = Vec::new();
         while let Some(next) = granted.first() {
-            // Calls under way follow no calendar.
+            // Calls in flight follow no calendar.
             let around = if next.is_leased() {
                 StoreTime::default()
             } else {

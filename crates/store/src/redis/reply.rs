@@ -60,7 +60,7 @@ impl ScriptReply {
                 },
                 room: self.room()?,
             },
-            2 => Decision::Never {
+            2 => Decision::TooCostly {
                 by: self.by(charges)?,
                 most: self.0.next()?,
             },

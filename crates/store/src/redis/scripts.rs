@@ -66,7 +66,7 @@ pub(super) struct ScriptCall<'a> {
     more: Vec<String>,
     before: Vec<Arg<'a>>,
     /// The answer of the script is waited for beyond the response timeout, for as long as the connection lives.
-    pub(super) heard_out: bool,
+    pub(super) waits_past_timeout: bool,
 }
 
 /// An argument of a script.
@@ -97,14 +97,17 @@ impl<'a> ScriptCall<'a> {
             key,
             more,
             before,
-            heard_out: false,
+            waits_past_timeout: false,
         }
     }
 
-    /// This call, with its answer waited for as long as the connection lives if `heard_out`: then the caller
+    /// This call, with its answer waited for as long as the connection lives if `waits_past_timeout`: then the caller
     /// has the bound.
-    pub(super) fn heard_out(self, heard_out: bool) -> Self {
-        Self { heard_out, ..self }
+    pub(super) fn waits_past_timeout(self, waits_past_timeout: bool) -> Self {
+        Self {
+            waits_past_timeout,
+            ..self
+        }
     }
 
     /// The slot of a cluster that all its keys lie in: each decision has one hash tag.

@@ -116,7 +116,7 @@ impl Server {
         }
     }
 
-    /// Calls a script. Gives up at `end`, and at once while the connection is lost. A call with `heard_out`
+    /// Calls a script. Gives up at `end`, and at once while the connection is lost. A call with `waits_past_timeout`
     /// also counts as a timeout at `end`, but waits until the answer comes or the connection breaks.
     pub(super) async fn call<T: FromRedisValue>(
         &self,
@@ -133,7 +133,7 @@ impl Server {
         let invocation = call.invocation(&live.run.id);
         let mut asked = pin!(invocation.invoke_async(&mut connection));
         let mut answer = timeout_at(end, &mut asked).await;
-        if answer.is_err() && call.heard_out {
+        if answer.is_err() && call.waits_past_timeout {
             drop(self.judge(&live, answer));
             answer = Ok(asked.await);
         }

@@ -50,7 +50,7 @@ pub struct RouteTraces {
     attributes: [KeyValue; 3],
 }
 
-/// A call under way.
+/// A call in flight.
 #[derive(Debug)]
 pub struct CallSpan(Span);
 

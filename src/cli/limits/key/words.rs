@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::KeyState;
 use crate::cli::text::{counted, rough, utc_of};
 use sluiced_core::limits::once::OnceState;
-use sluiced_core::limits::{Rule, TakenUnits};
+use sluiced_core::limits::{KindState, Rule};
 use sluiced_core::rate::Span;
 use sluiced_core::time::{StoreTime, micros};
 use sluiced_ports::limits::Look;
@@ -105,22 +105,22 @@ impl KeyState {
         let at = |micros| when(StoreTime::from_micros(micros), self.look.now);
         match self.look.state.as_ref().map(|state| &state.taken) {
             None => "nothing that still counts".to_owned(),
-            Some(TakenUnits::Gcra(s)) => {
+            Some(KindState::Gcra(s)) => {
                 let units = s.parts.div_ceil(s.period.max(1));
                 format!("{} owed {}", counted(units, "unit"), at(s.at))
             }
-            Some(TakenUnits::TokenBucket(s)) => {
+            Some(KindState::TokenBucket(s)) => {
                 format!("{} tokens were left {}", s.tokens, at(s.last))
             }
-            Some(TakenUnits::FixedWindow(s)) => {
+            Some(KindState::FixedWindow(s)) => {
                 format!(
                     "{} of the window, the last {}",
                     counted(s.used, "unit"),
                     at(s.last)
                 )
             }
-            Some(TakenUnits::SlidingLog(s)) => self.entries(&s.entries),
-            Some(TakenUnits::Concurrency(s)) => {
+            Some(KindState::SlidingLog(s)) => self.entries(&s.entries),
+            Some(KindState::Concurrency(s)) => {
                 let calls = s.calls.len();
                 let first_end = s.calls.iter().map(|call| call.ends).min();
                 let first = first_end.map_or_else(String::new, |ends| {
@@ -128,7 +128,7 @@ impl KeyState {
                 });
                 format!("{} under way{first}", counted(calls as u64, "call"))
             }
-            Some(TakenUnits::Once(claim)) => self.claimed(claim),
+            Some(KindState::Once(claim)) => self.claimed(claim),
         }
     }
 

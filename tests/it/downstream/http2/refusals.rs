@@ -112,7 +112,7 @@ async fn a_peer_that_refuses_everything_is_not_called_without_a_pause() {
 
 /// It says goodbye after five calls, of which it has answered none.
 #[tokio::test]
-async fn calls_under_way_are_finished_and_others_go_to_another_connection() {
+async fn calls_in_flight_are_finished_and_others_go_to_another_connection() {
     const EACH: usize = 5;
     let server = FrameServer::start(|mut peer: Peer, _| async move {
         peer.settings(&[]).await;

@@ -68,7 +68,7 @@ pub(super) async fn an_operator_pauses(day: &mut Day) {
     }
 }
 
-/// (11): a replica is killed with calls under way. The journal names each message that was called again, and `find`
+/// (11): a replica is killed with calls in flight. The journal names each message that was called again, and `find`
 /// what is known of it.
 pub(super) async fn a_replica_is_killed(day: &mut Day) {
     day.swap("killed", |text| text).await;

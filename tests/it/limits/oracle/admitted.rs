@@ -167,7 +167,7 @@ impl Play<'_> {
             prop_assert_eq!(&raw, before, "{:?} was not changed", name);
             return Ok(());
         };
-        let dies = rule.dies_at(state);
+        let dies = rule.expires_at(state);
         let left = dies.as_micros().saturating_sub(now.as_micros());
         let expected = (left > 0).then(|| record::write(state, now));
         // It may have expired since.

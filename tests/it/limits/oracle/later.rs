@@ -1,7 +1,7 @@
 //! Time passes by moving the times in the states.
 
 use sluiced_core::limits::once::OnceState;
-use sluiced_core::limits::{LimitState, NextReturn, Owed, Quota, TakenUnits};
+use sluiced_core::limits::{KindState, LimitState, NextReturn, Owed, Quota};
 use sluiced_core::time::StoreTime;
 
 pub(super) fn moved(time: StoreTime, by: i64) -> StoreTime {
@@ -11,44 +11,44 @@ pub(super) fn moved(time: StoreTime, by: i64) -> StoreTime {
 pub(super) fn later(state: LimitState, by: i64) -> LimitState {
     let moved = |time: u64| time.saturating_add_signed(by);
     let taken = match state.taken {
-        TakenUnits::Gcra(mut s) => {
+        KindState::Gcra(mut s) => {
             s.at = moved(s.at);
-            TakenUnits::Gcra(s)
+            KindState::Gcra(s)
         }
-        TakenUnits::TokenBucket(mut s) => {
+        KindState::TokenBucket(mut s) => {
             s.last = moved(s.last);
-            TakenUnits::TokenBucket(s)
+            KindState::TokenBucket(s)
         }
-        TakenUnits::FixedWindow(mut s) => {
+        KindState::FixedWindow(mut s) => {
             s.start = moved(s.start);
             s.last = moved(s.last);
-            TakenUnits::FixedWindow(s)
+            KindState::FixedWindow(s)
         }
-        TakenUnits::SlidingLog(mut s) => {
+        KindState::SlidingLog(mut s) => {
             for entry in &mut s.entries {
                 entry.0 = moved(entry.0);
             }
-            TakenUnits::SlidingLog(s)
+            KindState::SlidingLog(s)
         }
-        TakenUnits::Concurrency(mut s) => {
+        KindState::Concurrency(mut s) => {
             for call in &mut s.calls {
                 call.ends = moved(call.ends);
             }
-            TakenUnits::Concurrency(s)
+            KindState::Concurrency(s)
         }
-        TakenUnits::Once(OnceState::Held {
+        KindState::Once(OnceState::Held {
             ticket,
             since,
             ends,
-        }) => TakenUnits::Once(OnceState::Held {
+        }) => KindState::Once(OnceState::Held {
             ticket,
             since: moved(since),
             ends: moved(ends),
         }),
-        TakenUnits::Once(OnceState::Done { until }) => TakenUnits::Once(OnceState::Done {
+        KindState::Once(OnceState::Done { until }) => KindState::Once(OnceState::Done {
             until: moved(until).max(1),
         }),
-        free @ TakenUnits::Once(OnceState::Free) => free,
+        free @ KindState::Once(OnceState::Free) => free,
     };
     LimitState {
         taken,

@@ -257,7 +257,7 @@ pub(super) enum CallEvent {
     Accepted,
 }
 
-/// Applies it, as Rust decides. `false`: the call is not under way.
+/// Applies it, as Rust decides. `false`: the call is not in flight.
 fn happened(
     rule: &Rule,
     cell: &mut Cell,
@@ -290,7 +290,7 @@ fn happened(
 
 fn expected(rule: &Rule, cell: &Cell, before: &Option<String>, now: StoreTime) -> Option<String> {
     match cell.state.as_ref().filter(|_| cell.changed) {
-        Some(state) if rule.dies_at(state) > now => Some(record::write(state, now)),
+        Some(state) if rule.expires_at(state) > now => Some(record::write(state, now)),
         Some(_) => None,
         None => before.clone(),
     }

@@ -41,7 +41,7 @@ pub(crate) fn asked(question: &str, logs: &[String]) -> Vec<Value> {
 /// Calls of the first replica that are under way when it is killed.
 const CALLED: usize = 20;
 
-/// A replica is killed while its calls are under way, and another one makes them again.
+/// A replica is killed while its calls are in flight, and another one makes them again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_guide_finds_each_message_that_a_killed_replica_had_called() {
     let name = "journal-killed";

@@ -91,7 +91,7 @@ async fn a_message_that_moves_while_redis_is_away_keeps_its_claim() {
     assert_eq!(pair.broker.counts(&dead).await, Some((0, 0)));
 }
 
-/// Four replicas are killed with calls under way, while one of the providers hangs now and then.
+/// Four replicas are killed with calls in flight, while one of the providers hangs now and then.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn none_is_called_twice_whichever_route_has_it_when_its_replica_dies() {
     const COUNT: u64 = 3 * MESSAGES;

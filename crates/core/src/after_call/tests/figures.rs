@@ -32,13 +32,13 @@ fn a_quota_freezes_a_paced_limit_only_if_it_is_less_than_what_is_under_way() {
             reset: Some(seconds(reset)),
         }]
     };
-    let quota = |left: &[Remaining], under_way| {
+    let quota = |left: &[Remaining], in_flight| {
         let said = [QuotaSaid {
             left: Some(left),
             spare: 5,
             of: QuotaOf::Slots {
                 cost: Cost::ONE,
-                under_way,
+                in_flight,
             },
             wait: SECOND,
             max_wait: seconds(100),

@@ -189,7 +189,7 @@ fn a_limit_that_may_not_be_asked_says_so_before_anything_is_decided() {
     batch.now = START + 9;
     assert_eq!(
         batch.ask(&[(all, 1)], 1),
-        [Decision::Never { by: 1, most: 1 }]
+        [Decision::TooCostly { by: 1, most: 1 }]
     );
     batch.limits[1].access = LimitAccess::Outdated;
     assert_eq!(batch.ask(&[(all, 1)], 1), [Decision::Outdated { by: 1 }]);

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use super::admission::{self, Candidate, Charge, Decision};
 use super::cell::{self, Cell, Limit, LimitAccess};
 use super::{START, at};
-use crate::limits::{Fit, LimitState, Rule, TakenUnits, Ticket, UnusedUnits};
+use crate::limits::{Fit, KindState, LimitState, Rule, Ticket, UnusedUnits};
 use crate::time::micros;
 
 /// What becomes of a message that is granted, in thousandths.
@@ -191,7 +191,7 @@ impl Crowd {
     /// Whether the last grant began a window of the first call.
     fn began(&self, cost: u64) -> bool {
         let taken = self.state.as_ref().map(|state| &state.taken);
-        matches!(taken, Some(TakenUnits::FixedWindow(s)) if s.used == cost)
+        matches!(taken, Some(KindState::FixedWindow(s)) if s.used == cost)
     }
 
     /// Time passes, and refunds come back meanwhile.

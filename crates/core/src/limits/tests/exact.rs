@@ -15,7 +15,7 @@ fn the_nth_passes_and_the_next_does_not() {
             let mut crowd = Crowd::new(rule, 1);
             let granted = (0..n + 3).filter(|_| crowd.takes(1)).count();
             assert_eq!(granted, n as usize, "{:?}", crowd.rule);
-            let Decision::Never { by: 0, most } = crowd.ask(u64::from(n) + 1, false) else {
+            let Decision::TooCostly { by: 0, most } = crowd.ask(u64::from(n) + 1, false) else {
                 panic!("{:?}: more than all of it", crowd.rule);
             };
             assert_eq!(most, u64::from(n));
@@ -199,7 +199,7 @@ fn an_empty_bucket_fills_from_the_first_question_on() {
     assert!(!crowd.takes(1));
     // It is unused for a day, and was not forgotten.
     let state = crowd.state.as_ref().unwrap();
-    assert!(crowd.rule.dies_at(state).as_micros() > crowd.now + 86_400_000_000);
+    assert!(crowd.rule.expires_at(state).as_micros() > crowd.now + 86_400_000_000);
 }
 
 #[test]
@@ -286,7 +286,7 @@ proptest! {
         let Some(state) = crowd.state.clone() else {
             return Ok(());
         };
-        let dies = crowd.rule.dies_at(&state).as_micros();
+        let dies = crowd.rule.expires_at(&state).as_micros();
         for later in [0, 1, 999] {
             let now = at(dies.max(crowd.now) + later);
             let known = Cell::of(&crowd.rule, Some(state.clone()), now).state;

@@ -6,7 +6,7 @@ use proptest::test_runner::TestRunner;
 
 use super::crowd::{Call, Crowd, Fate, Step, steps};
 use super::*;
-use crate::limits::{TakenUnits, Ticket};
+use crate::limits::{KindState, Ticket};
 
 /// How the downstream counts.
 #[derive(Clone, Copy, Debug)]
@@ -230,10 +230,10 @@ fn all_of_a_limit_can_be_used() {
     }
 }
 
-/// The calls under way are within the limit as long as calls end no later than a lease after they
+/// The calls in flight are within the limit as long as calls end no later than a lease after they
 /// were granted or renewed.
 #[test]
-fn calls_under_way_are_within_the_limit() {
+fn calls_in_flight_are_within_the_limit() {
     #[derive(Clone, Copy, Debug)]
     enum Event {
         Ask(u64),
@@ -255,40 +255,40 @@ fn calls_under_way_are_within_the_limit() {
     let kept = runner.run(&proptest::collection::vec(event, 1..80), |events| {
         let mut crowd = Crowd::new(concurrency(5, MS), 1_000);
         // Ticket, cost, and when a call that is neither renewed nor ended is over.
-        let mut under_way: Vec<(Ticket, u64, u64)> = Vec::new();
+        let mut in_flight: Vec<(Ticket, u64, u64)> = Vec::new();
         for event in events {
             let now = crowd.now;
-            under_way.retain(|(.., ends)| *ends > now);
+            in_flight.retain(|(.., ends)| *ends > now);
             match event {
                 Event::Ask(cost) => {
                     if crowd.takes(cost) {
-                        under_way.push((crowd.ticket(), cost, now + 1_000));
+                        in_flight.push((crowd.ticket(), cost, now + 1_000));
                     }
                 }
                 Event::Pass(by) => crowd.reach(now + by),
                 Event::End(which) | Event::Renew(which) => {
-                    let Some((ticket, ..)) = under_way.get(which).copied() else {
+                    let Some((ticket, ..)) = in_flight.get(which).copied() else {
                         continue;
                     };
                     let Some(state) = &mut crowd.state else {
                         continue;
                     };
-                    let (Rule::Concurrency(rule), TakenUnits::Concurrency(calls)) =
+                    let (Rule::Concurrency(rule), KindState::Concurrency(calls)) =
                         (&crowd.rule, &mut state.taken)
                     else {
                         continue;
                     };
                     if matches!(event, Event::End(_)) {
                         *calls = rule.release(calls, ticket, now).unwrap();
-                        under_way.remove(which);
+                        in_flight.remove(which);
                     } else {
                         *calls = rule.renew(calls, ticket, now).unwrap();
-                        under_way[which].2 = now + 1_000;
+                        in_flight[which].2 = now + 1_000;
                     }
                 }
             }
-            let units: u64 = under_way.iter().map(|(_, cost, _)| cost).sum();
-            prop_assert!(units <= 5, "{under_way:?}");
+            let units: u64 = in_flight.iter().map(|(_, cost, _)| cost).sum();
+            prop_assert!(units <= 5, "{in_flight:?}");
         }
         Ok(())
     });

@@ -4,7 +4,7 @@ use super::super::admission::{Candidate, Charge, Decision, decide};
 use super::super::cell::{Cell, Limit, LimitAccess};
 use super::super::once::{NotCalled, OnUnknown, Once, OnceState};
 use super::super::record::{read, write};
-use super::super::{Fit, LimitState, TakenUnits, Ticket};
+use super::super::{Fit, KindState, LimitState, Ticket};
 use super::*;
 
 const LEASE: u64 = 30_000_000;
@@ -55,7 +55,7 @@ impl Key {
         decision
     }
 
-    fn becomes(&mut self, change: impl FnOnce(&Rule, &TakenUnits) -> Option<TakenUnits>) -> bool {
+    fn becomes(&mut self, change: impl FnOnce(&Rule, &KindState) -> Option<KindState>) -> bool {
         let state = self.state.as_mut().expect("it was asked for");
         let changed = change(&self.rule, &state.taken);
         let is_changed = changed.is_some();
@@ -100,7 +100,7 @@ fn a_call_that_failed_frees_the_key_and_only_its_own() {
     assert!(key.is_granted(FIRST));
     let now = at(key.now);
     let release =
-        |ticket| move |rule: &Rule, taken: &TakenUnits| Some(rule.release(taken, ticket, now)?.0);
+        |ticket| move |rule: &Rule, taken: &KindState| Some(rule.release(taken, ticket, now)?.0);
     assert!(!key.becomes(release(OTHER)));
     assert!(key.becomes(release(FIRST)));
     assert!(!key.becomes(release(FIRST)));
@@ -192,7 +192,7 @@ fn all_states_are_written_and_read() {
         ),
     ] {
         let state = LimitState {
-            taken: TakenUnits::Once(claim),
+            taken: KindState::Once(claim),
             next_return: Default::default(),
             quota: Default::default(),
             owed: Default::default(),

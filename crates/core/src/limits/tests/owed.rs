@@ -1,5 +1,5 @@
 //! Costs that are known afterwards: a debt is never forgotten, and no window holds more than the limit,
-//! except for what calls under way used.
+//! except for what calls in flight used.
 
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
@@ -37,7 +37,7 @@ struct Call {
 }
 
 impl Call {
-    /// What it certainly used by `now`; for a call under way that is its estimate.
+    /// What it certainly used by `now`; for a call in flight that is its estimate.
     const fn known(&self, now: u64) -> u64 {
         if self.answered < now { self.actual } else { 0 }
     }
@@ -277,5 +277,5 @@ fn a_debt_is_written_down_and_paid_while_the_key_rests() {
     );
     assert_eq!(record::read(&text, &fleet.crowd.rule), Some(state.clone()));
     // Ten are emitted in the first second, the others in three more.
-    assert_eq!(fleet.crowd.rule.dies_at(&state), at(START + 4_000_000));
+    assert_eq!(fleet.crowd.rule.expires_at(&state), at(START + 4_000_000));
 }

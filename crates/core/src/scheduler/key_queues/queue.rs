@@ -17,7 +17,7 @@ pub(in crate::scheduler) enum KeyAnswer {
     Now(u64),
     /// Nothing fits before this time.
     At(Mono),
-    /// Calls under way take all of it. Asked again at this time, or when one of them ends.
+    /// Calls in flight take all of it. Asked again at this time, or when one of them ends.
     Full(Mono),
 }
 
@@ -32,7 +32,7 @@ pub(super) enum Access {
     },
     Closed {
         until: Mono,
-        /// Calls under way take all of it: until one ends, another question would get the same answer.
+        /// Calls in flight take all of it: until one ends, another question would get the same answer.
         is_full: bool,
         /// Once it opens.
         at_once: u64,

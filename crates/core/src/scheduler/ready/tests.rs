@@ -5,7 +5,7 @@ use std::num::NonZeroU32;
 use proptest::prelude::*;
 
 use super::*;
-use crate::message::Share;
+use crate::message::TenantShare;
 use crate::rate::Cost;
 
 #[derive(Clone, Debug, PartialEq)]
@@ -36,8 +36,8 @@ impl Queued for Item {
     fn is_urgent(&self) -> bool {
         self.priority == 3
     }
-    fn share(&self) -> Share {
-        Share {
+    fn share(&self) -> TenantShare {
+        TenantShare {
             tenant: self.tenant,
             weight: NonZeroU32::new(self.weight).unwrap_or(NonZeroU32::MIN),
         }
@@ -252,7 +252,7 @@ impl Queued for Dear {
     fn priority(&self) -> u16 {
         self.0.priority
     }
-    fn share(&self) -> Share {
+    fn share(&self) -> TenantShare {
         self.0.share()
     }
     fn cost(&self) -> Cost {

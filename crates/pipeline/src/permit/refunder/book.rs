@@ -1,4 +1,4 @@
-//! What a refunder keeps: which calls are under way, which messages are done, and what answers
+//! What a refunder keeps: which calls are in flight, which messages are done, and what answers
 //! reported.
 
 use std::collections::HashMap;
@@ -34,7 +34,7 @@ pub(super) type Done = (Vec<GrantedCharge>, oneshot::Sender<bool>);
 /// What is known between two steps: see the module.
 #[derive(Debug)]
 pub(super) struct RefundBook {
-    /// Calls under way, by their tickets.
+    /// Calls in flight, by their tickets.
     pub(super) running: HashMap<Ticket, Vec<GrantedCharge>>,
     /// Calls that are released once: a question was not answered.
     pub(super) unanswered: Vec<GrantedCharge>,

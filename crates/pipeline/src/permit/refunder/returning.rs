@@ -97,7 +97,7 @@ impl Returning {
         }
     }
 
-    /// Gives all calls under way another lease. Returns those that the store does not know.
+    /// Gives all calls in flight another lease. Returns those that the store does not know.
     pub(super) async fn renew(&self, book: &RefundBook) -> Vec<GrantedCharge> {
         let calls: Vec<_> = book.running.values().flatten().cloned().collect();
         let mut all = Vec::new();

@@ -114,7 +114,7 @@ fn call_of(limit: &str, ticket: u128) -> GrantedCharge {
 }
 
 /// How many calls are lost when one is under way and `given_back` is given back during the renewal.
-async fn lost(under_way: GrantedCharge, given_back: Vec<GrantedCharge>) -> u64 {
+async fn lost(in_flight: GrantedCharge, given_back: Vec<GrantedCharge>) -> u64 {
     let lost = Arc::new(AtomicU64::new(0));
     let meters = KeyedMeters {
         used_units: Counter::noop(),
@@ -127,12 +127,12 @@ async fn lost(under_way: GrantedCharge, given_back: Vec<GrantedCharge>) -> u64 {
         given_back: Mutex::new(given_back),
         ..Raced::default()
     });
-    let limits = vec![Arc::clone(&under_way.charge().limit)];
+    let limits = vec![Arc::clone(&in_flight.charge().limit)];
     let meters = Arc::new(BTreeMap::from([(Arc::from("calls"), meters)]));
     let as_store: Arc<dyn LimitStore> = store.clone();
     let (refunder, work) = Refunder::new(as_store, meters, limits, Clock::of_process(), drop);
     store.refunder.set(refunder.clone()).unwrap();
-    refunder.began(&[under_way]);
+    refunder.began(&[in_flight]);
     let renewed = async {
         while store.renewals.load(Ordering::Relaxed) == 0 {
             tokio::task::yield_now().await;
@@ -162,14 +162,14 @@ async fn a_call_that_is_given_back_while_it_is_renewed_is_not_lost() {
 #[tokio::test]
 async fn a_call_that_one_limit_lost_is_renewed_in_the_other() {
     let store = Arc::new(Raced::default());
-    let under_way = [call(1), call_of(KNOWN, 1)];
-    let limits = under_way
+    let in_flight = [call(1), call_of(KNOWN, 1)];
+    let limits = in_flight
         .iter()
         .map(|call| Arc::clone(&call.charge().limit));
     let as_store: Arc<dyn LimitStore> = store.clone();
     let (meters, clock) = (Arc::new(BTreeMap::new()), Clock::of_process());
     let (refunder, work) = Refunder::new(as_store, meters, limits.collect(), clock, drop);
-    refunder.began(&under_way);
+    refunder.began(&in_flight);
     let renewed = async {
         while store.renewals.load(Ordering::Relaxed) < 3 {
             tokio::time::sleep(Duration::from_millis(1)).await;
@@ -189,12 +189,12 @@ async fn calls_are_renewed_also_while_others_end_all_the_time() {
         trip: Duration::from_millis(5),
         ..Raced::default()
     });
-    let under_way = call(1);
-    let limits = vec![Arc::clone(&under_way.charge().limit)];
+    let in_flight = call(1);
+    let limits = vec![Arc::clone(&in_flight.charge().limit)];
     let as_store: Arc<dyn LimitStore> = store.clone();
     let meters = Arc::new(BTreeMap::new());
     let (refunder, work) = Refunder::new(as_store, meters, limits, Clock::of_process(), drop);
-    refunder.began(&[under_way]);
+    refunder.began(&[in_flight]);
     let ending = async {
         for ticket in 2.. {
             if store.renewals.load(Ordering::Relaxed) >= 3 {

@@ -28,7 +28,7 @@ async fn a_lookup_that_hangs_takes_one_thread_however_often_it_is_asked() {
         let asked = timeout(Duration::from_millis(20), join_all(asking)).await;
         assert!(asked.is_err());
     }
-    assert_eq!(lock(&resolver.under_way).len(), 1);
+    assert_eq!(lock(&resolver.in_flight).len(), 1);
     for n in 1..MOST {
         let name = format!("{n}.example");
         assert!(resolver.ask(&name).await.is_ok());
@@ -36,7 +36,7 @@ async fn a_lookup_that_hangs_takes_one_thread_however_often_it_is_asked() {
     let one_more = resolver.ask("one.more.example");
     let waits = timeout(Duration::from_millis(20), one_more).await;
     assert!(waits.is_err(), "it waits for its place");
-    assert_eq!(lock(&resolver.under_way).len(), MOST, "bounded");
+    assert_eq!(lock(&resolver.in_flight).len(), MOST, "bounded");
     let own = resolver.addresses("192.0.2.7").await.unwrap();
     assert_eq!(own, [IpAddr::from([192, 0, 2, 7])], "no lookup");
     drop(shut);

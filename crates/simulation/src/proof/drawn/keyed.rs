@@ -139,7 +139,7 @@ impl Scenario {
         // Work for half a minute after that.
         let seconds = HEALED.as_secs_f64() + 30.0;
         s.messages = (s.per_second() * seconds).min(6_000.0) as u32 + 50;
-        // Calls under way, and as many that wait; and some more, if keys deny them.
+        // Calls in flight, and as many that wait; and some more, if keys deny them.
         let busy = s.per_second() * (s.call.as_secs_f64() + 0.5);
         let least = (busy * 2.0 / f64::from(s.replicas)) as u32 + 20;
         s.prefetch = (least * dice.pick(&[1, 2, 10])).min(10_000);

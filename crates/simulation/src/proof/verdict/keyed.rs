@@ -7,7 +7,7 @@
 //! | `gcra` | no sliding window holds more than the units and the burst; four windows, four times the units and the burst |
 //! | `token_bucket` | the same, with capacity and borrow in the place of the burst |
 //! | `fixed_window` | no window holds more than the units: those of the store's clock, or some that each begin with a call and follow one another (`Windows`) |
-//! | `concurrency` | no more units under way at once, each call counted for a lease; while nothing goes wrong, for as long as it lasts |
+//! | `concurrency` | no more units in flight at once, each call counted for a lease; while nothing goes wrong, for as long as it lasts |
 //!
 //! An operator may change the units meanwhile. A window must then keep the highest of those that were
 //! current within it.
@@ -39,7 +39,7 @@ pub(crate) struct KeyedJudge {
     limit: KeyedLimit,
     /// A call arrives at most so long after its grant.
     late: u64,
-    /// Calls under way count for as long as they last, not for a lease.
+    /// Calls in flight count for as long as they last, not for a lease.
     renewed: bool,
     /// The units of the limit, and from when on each counted.
     units: Vec<(u64, u32)>,
@@ -101,7 +101,7 @@ impl KeyedJudge {
                 (over, window)
             }
             LimitKind::Aligned | LimitKind::Calendar => (self.of_clock(&seen, call), window),
-            LimitKind::Concurrency => (self.under_way(&seen, call), u64::MAX),
+            LimitKind::Concurrency => (self.in_flight(&seen, call), u64::MAX),
         };
         while seen.calls.front().is_some_and(|old| {
             old.at.saturating_add(kept) < call.at || kept == u64::MAX && old.ends <= call.at
@@ -154,13 +154,13 @@ impl KeyedJudge {
         (units > most).then_some((units, most))
     }
 
-    fn under_way(&self, seen: &CallsOfKey, call: Arrival) -> Option<(u64, u64)> {
+    fn in_flight(&self, seen: &CallsOfKey, call: Arrival) -> Option<(u64, u64)> {
         // A call counts for a lease from its grant, which may be older than its arrival.
         let lease = micros(self.limit.window).saturating_sub(self.late);
         let counts = |c: &&Arrival| c.ends > call.at && (self.renewed || c.at + lease > call.at);
-        let under_way = seen.calls.iter().filter(counts);
-        let units = under_way.clone().map(|c| u64::from(c.cost)).sum();
-        let oldest = under_way.map(|c| c.at).min().unwrap_or(call.at);
+        let in_flight = seen.calls.iter().filter(counts);
+        let units = in_flight.clone().map(|c| u64::from(c.cost)).sum();
+        let oldest = in_flight.map(|c| c.at).min().unwrap_or(call.at);
         let most = self.highest(oldest, call.at);
         (units > most).then_some((units, most))
     }

@@ -42,7 +42,7 @@ const STALLED: f64 = 0.7;
 const LADDER_STEP: Duration = Duration::from_secs(1);
 /// The factor if hardly any wait is short enough for memory.
 const ROTATES: f64 = 0.3;
-/// The share that is left of a limit of calls under way by key.
+/// The share that is left of a limit of calls in flight by key.
 const CALLS_BY_KEY: f64 = 0.1;
 /// The part of the computed share that is required. Keys are drawn at random: at the end the messages of a few keys are
 /// left, and other keys are idle.
@@ -64,7 +64,7 @@ pub fn longest_gap(scenario: &Scenario) -> Duration {
     // Each replica in the line before it takes the slots of a message.
     let slots = pace.interval() * scenario.cost * scenario.replicas;
     // Grants of a replica that broke, and permits that ran out unused and could not be taken back, count
-    // for a window; a call that is not renewed counts for its lease; and a call under way takes its time.
+    // for a window; a call that is not renewed counts for its lease; and a call in flight takes its time.
     let limits = scenario.keyed.iter();
     let windows = limits.map(|limit| limit.window + limit.headroom);
     let call = scenario.call + scenario.longest_way();

@@ -14,7 +14,7 @@ use crate::redis::refused;
 use crate::redis::reply::{closing, fit};
 use crate::redis::scripts::Arg;
 use crate::redis::store::RedisStore;
-use sluiced_core::limits::generation::HEARS_FIRST;
+use sluiced_core::limits::generation::STARTUP_LISTEN;
 use sluiced_core::limits::{Room, UnusedUnits, record};
 use sluiced_core::time::{StoreTime, micros};
 use sluiced_ports::limits::{
@@ -186,7 +186,7 @@ impl LimitStore for RedisStore {
         .boxed()
     }
 
-    fn hears_first(&self) -> Duration {
-        HEARS_FIRST
+    fn startup_listen(&self) -> Duration {
+        STARTUP_LISTEN
     }
 }

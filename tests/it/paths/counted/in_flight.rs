@@ -1,9 +1,9 @@
-//! Limits of calls under way.
+//! Limits of calls in flight.
 
 use super::*;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn calls_under_way_are_bounded_over_two_replicas_without_a_paced_limit() {
+async fn calls_in_flight_are_bounded_over_two_replicas_without_a_paced_limit() {
     let name = "under-way";
     let broker = queue(name, "classic").await;
     // A call lasts longer than its lease, which is renewed; and a lease is longer than a busy machine lets
@@ -37,10 +37,10 @@ async fn calls_under_way_are_bounded_over_two_replicas_without_a_paced_limit() {
     assert_eq!(broker.counts(name).await, Some((0, 0)));
 }
 
-/// Redis forgets which calls are under way: until their leases have ended no other one begins, and the log
+/// Redis forgets which calls are in flight: until their leases have ended no other one begins, and the log
 /// says why.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn calls_under_way_that_redis_forgot_are_waited_for() {
+async fn calls_in_flight_that_redis_forgot_are_waited_for() {
     let name = "forgotten-calls";
     let broker = queue(name, "classic").await;
     let latency = Duration::from_millis(600);
