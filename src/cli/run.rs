@@ -205,7 +205,7 @@ async fn ending(
             error!("{why}");
             Ending::NamesRefused
         }
-        () = running.pipeline.ended() => Ending::QueueEnded,
+        () = running.pipeline.route_ended() => Ending::QueueEnded,
         () = stop.cancelled() => Ending::Stopped,
         () = health.failed() => Ending::Stopped,
         () = log_progress(&running.settled), if list => Ending::Stopped,

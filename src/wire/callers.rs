@@ -246,7 +246,7 @@ fn rules(settings: &Settings, name: &str, callers: &types::Callers) -> RouteRule
         priority: Priority::Fixed(callers.priority),
         urgent_from: paced.and_then(Paced::urgent_from),
         prefetch: callers.max_waiting,
-        hold_limit: HELD,
+        ack_margin: HELD,
         hours: None,
         own_hours: None,
         dying: None,

@@ -36,7 +36,7 @@ pub(super) fn rules(
         },
         urgent_from: paced.and_then(Paced::urgent_from),
         prefetch: settings.prefetch(route),
-        hold_limit: settings.rabbitmq.ack_timeout.get() / 2,
+        ack_margin: settings.rabbitmq.ack_timeout.get() / 2,
         hours,
         own_hours,
         dying: settings.dying(route),

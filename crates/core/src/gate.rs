@@ -80,9 +80,9 @@ pub struct Gate {
     /// Until when an operator paused its keyed limits.
     limits_paused_until: Option<Mono>,
     /// Until when a keyed limit that is for all messages is not asked.
-    spent_until: Option<Mono>,
+    ask_again_at: Option<Mono>,
     /// Until when that limit grants no more, according to its answer.
-    no_grants_until: Option<Mono>,
+    used_up_until: Option<Mono>,
     sends: SendRule,
     /// When to review it; `None`: at once.
     next_review: Option<Mono>,
@@ -114,8 +114,8 @@ impl Gate {
             breaker: breaker.map(Breaker::new),
             pause: RoutePause::None,
             limits_paused_until: None,
-            spent_until: None,
-            no_grants_until: None,
+            ask_again_at: None,
+            used_up_until: None,
             sends,
             next_review: None,
             tap: Tap::Closed,
@@ -157,8 +157,8 @@ impl Gate {
     /// and the next message denied as now. Until then a held message asks every [`ASKED_AGAIN`], and the tap
     /// stays closed until one passes.
     pub fn note_used_up(&mut self, until: Mono, now: Mono) {
-        self.spent_until = self.spent_until.max(Some(until.min(now + ASKED_AGAIN)));
-        self.no_grants_until = self.no_grants_until.max(Some(until));
+        self.ask_again_at = self.ask_again_at.max(Some(until.min(now + ASKED_AGAIN)));
+        self.used_up_until = self.used_up_until.max(Some(until));
         self.next_review = None;
     }
 
@@ -170,14 +170,14 @@ impl Gate {
 
     /// A keyed limit that was used up may grant again.
     pub fn forget_used_up(&mut self) {
-        (self.spent_until, self.no_grants_until) = (None, None);
+        (self.ask_again_at, self.used_up_until) = (None, None);
         self.next_review = None;
     }
 
     /// A call was started. Returns whether it is the probe.
     pub fn note_call(&mut self, now: Mono) -> bool {
-        if self.spent_until.is_none_or(|asked| asked <= now) {
-            self.no_grants_until = None;
+        if self.ask_again_at.is_none_or(|asked| asked <= now) {
+            self.used_up_until = None;
         }
         let Some(breaker) = self.breaker.as_mut().filter(|own| !own.is_closed()) else {
             return false;
@@ -284,7 +284,7 @@ impl Gate {
         }
         let later = |at: &Mono| *at > now;
         self.limits_paused_until = self.limits_paused_until.filter(later);
-        self.spent_until = self.spent_until.filter(later);
+        self.ask_again_at = self.ask_again_at.filter(later);
         let known = self.hours.as_ref().zip(store_now);
         let stretch = known.map(|(hours, at)| hours.stretch(at));
         let changes = self.changes(stretch, store_now, in_flight, now);
@@ -348,7 +348,7 @@ impl Gate {
             paused,
             away,
             self.limits_paused_until,
-            self.spent_until,
+            self.ask_again_at,
             due,
         ];
         let to_come = times.into_iter().flatten().filter(|at| *at > now);
@@ -380,7 +380,7 @@ impl Gate {
         } else {
             ShutReason::Limit
         };
-        match (closed, self.spent_until) {
+        match (closed, self.ask_again_at) {
             (Some(closed), spent) => {
                 SendRule::Nothing(spent.map_or(closed, |at| at.max(closed)), why)
             }

@@ -280,8 +280,8 @@ impl LeaseHolder {
     }
 
     /// Takes the slot that [`LeaseHolder::due`] just returned.
-    pub fn take(&mut self) {
-        self.slots.take();
+    pub fn use_next(&mut self) {
+        self.slots.use_next();
     }
 
     /// When the next leased slot is due.

@@ -43,8 +43,8 @@ impl Pacing {
         Self::Paced(Rows {
             main,
             reserve,
-            taken: VecDeque::new(),
-            late: Vec::new(),
+            collected: VecDeque::new(),
+            missed_by: Vec::new(),
         })
     }
 
@@ -77,40 +77,40 @@ impl Pacing {
     }
 
     /// How late the slots of the main row were that [`Pacing::due`] missed since this was asked for last.
-    pub(super) fn take_late(&mut self) -> Vec<Duration> {
+    pub(super) fn take_missed_by(&mut self) -> Vec<Duration> {
         match self {
-            Self::Paced(rows) => std::mem::take(&mut rows.late),
+            Self::Paced(rows) => std::mem::take(&mut rows.missed_by),
             Self::Free { .. } => Vec::new(),
         }
     }
 
     /// Takes the slot that [`Pacing::due`] just returned for a message of this cost. Returns whether it has all its
-    /// slots with that; otherwise this one is kept for it.
-    pub(super) fn take(&mut self, row: Row, slot: Slot, cost: Cost) -> bool {
+    /// slots with that; otherwise this one is collected for it.
+    pub(super) fn use_slot_for(&mut self, row: Row, slot: Slot, cost: Cost) -> bool {
         let Self::Paced(rows) = self else {
             return true;
         };
         if let Some(holder) = rows.holder_mut(row) {
-            holder.take();
+            holder.use_next();
         }
-        rows.keep_slot_for(slot, cost)
+        rows.collect_slot_for(slot, cost)
     }
 
-    /// Keeps that slot for a message of several slots that cannot be sent yet.
-    pub(super) fn keep(&mut self, row: Row, slot: Slot) {
+    /// Collects that slot for a message of several slots that cannot be sent yet.
+    pub(super) fn collect_slot(&mut self, row: Row, slot: Slot) {
         if let Self::Paced(rows) = self {
             if let Some(holder) = rows.holder_mut(row) {
-                holder.take();
+                holder.use_next();
             }
-            rows.keep(slot);
+            rows.collect_slot(slot);
         }
     }
 
-    /// Slots that are kept for a message which costs more than one.
+    /// Slots that are collected for a message which costs more than one.
     #[must_use]
     pub fn collected(&self) -> usize {
         match self {
-            Self::Paced(rows) => rows.taken.len(),
+            Self::Paced(rows) => rows.collected.len(),
             Self::Free { .. } => 0,
         }
     }
@@ -123,14 +123,14 @@ impl Pacing {
             return None;
         };
         let slots = self.slots(urgent, before + cost + LOOK_AHEAD);
-        let own_slots = rows.taken.iter().skip(before);
+        let own_slots = rows.collected.iter().skip(before);
         let mut own: VecDeque<Mono> = own_slots.map(|slot| slot.at).collect();
         // All slots of a message must lie within the spread of the pace: here more than one and a half times the
         // spread counts as a gap.
         let spread = rows.main.pace().spread() * 3 / 2;
         for slot in slots
             .into_iter()
-            .skip(before.saturating_sub(rows.taken.len()))
+            .skip(before.saturating_sub(rows.collected.len()))
         {
             while own.front().is_some_and(|first| slot.since(*first) > spread) {
                 own.pop_front();
@@ -146,25 +146,25 @@ impl Pacing {
         None
     }
 
-    /// Drops slots that were kept for a message and lie too far back to count for it.
+    /// Drops slots that were collected for a message and lie too far back to count for it.
     pub(super) fn expire(&mut self, now: Mono) {
         if let Self::Paced(rows) = self {
             let pace = rows.main.pace();
             let reach = pace.spread() + pace.headroom();
             while rows
-                .taken
+                .collected
                 .front()
                 .is_some_and(|slot| now.since(slot.at) > reach)
             {
-                rows.taken.pop_front();
+                rows.collected.pop_front();
             }
         }
     }
 
-    /// Drops the slots that were kept for a message: it will not be sent at the next ones.
+    /// Drops the slots that were collected for a message: it will not be sent at the next ones.
     pub(super) fn drop_collected(&mut self) {
         if let Self::Paced(rows) = self {
-            rows.taken.clear();
+            rows.collected.clear();
         }
     }
 
@@ -390,7 +390,7 @@ impl Pacing {
     /// Drops the leases.
     pub fn drop_leases(&mut self) {
         if let Self::Paced(rows) = self {
-            rows.taken.clear();
+            rows.collected.clear();
             rows.holders_mut().for_each(LeaseHolder::drop_leases);
         }
     }

@@ -107,7 +107,7 @@ pub fn lease(
         .filter(|turn| trusted && turn.at.as_micros() <= now);
     let first = first_slot(&s, pace, ask, now);
     let available = if trusted {
-        open(&s, pace, turn, first, now).min(ask.want)
+        slots_within_reach(&s, pace, turn, first, now).min(ask.want)
     } else {
         0
     };
@@ -116,7 +116,7 @@ pub fn lease(
         .ok()
         .and_then(NonZeroU32::new)
         .map(|count| {
-            book(&mut s, pace, first, granted, now);
+            store_grant(&mut s, pace, first, granted, now);
             Grant {
                 first: StoreTime::from_micros(first.at),
                 rem: first.rem,
@@ -236,7 +236,13 @@ fn early(pace: &Pace, ask: &Ask) -> u64 {
 /// of the horizon. A replica whose `turn` has come may take its share within the whole horizon. It
 /// may take more than its share if no replica waits behind it, or if more than its share lies
 /// nearer than seven eighths of the horizon: the replica for which this was kept has not come.
-fn open(s: &Schedule, pace: &Pace, turn: Option<Turn>, first: FirstSlot, now: u64) -> u64 {
+fn slots_within_reach(
+    s: &Schedule,
+    pace: &Pace,
+    turn: Option<Turn>,
+    first: FirstSlot,
+    now: u64,
+) -> u64 {
     let FirstSlot { at: first, rem } = first;
     let within = |reach: u64| {
         if first > reach {
@@ -280,7 +286,7 @@ fn free_slot(s: &Schedule, pace: &Pace) -> (u64, u64) {
 }
 
 /// Stores a grant of so many slots from `first` on.
-fn book(s: &mut Schedule, pace: &Pace, first: FirstSlot, granted: u64, now: u64) {
+fn store_grant(s: &mut Schedule, pace: &Pace, first: FirstSlot, granted: u64, now: u64) {
     // In parts of a microsecond, of which it has `units`.
     let taken = first.rem + granted * pace.period;
     s.next = first.at + taken / pace.units;

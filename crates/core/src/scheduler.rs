@@ -80,6 +80,8 @@ pub enum Action<T> {
     /// The permits of these messages ran out before their slots came: refund what they took, then hand them back
     /// with [`Scheduler::put_back_first`].
     RanOut(Vec<T>),
+    /// These messages were permitted, and their route may not send any more: refund and hand them back, too.
+    Deferred(Vec<T>),
     /// A keyed limit denied it, and it cannot wait in memory: it is sent away, to come back later.
     Depart(T, Departure),
     /// The message costs more than the `most` that its limit number `by` can ever let pass.
@@ -141,8 +143,8 @@ pub struct Scheduler<T> {
     /// Messages with a time of their own before which they may not be sent, as they came.
     delayed: BTreeMap<(Mono, u64), T>,
     delayed_number: u64,
-    /// How late the missed slots were that a message could have used.
-    late: Vec<Duration>,
+    /// By how much the slots were missed that a message could have used.
+    missed_by: Vec<Duration>,
     /// Actions that follow from answers and batches.
     next_actions: VecDeque<Action<T>>,
 }
@@ -167,7 +169,7 @@ impl<T: Queued> Scheduler<T> {
             permitted_number: 0,
             delayed: BTreeMap::new(),
             delayed_number: 0,
-            late: Vec::new(),
+            missed_by: Vec::new(),
             next_actions: VecDeque::new(),
         }
     }
@@ -232,9 +234,9 @@ impl<T: Queued> Scheduler<T> {
         self.delayed.insert((at, self.delayed_number), item);
     }
 
-    /// How late the slots were that were missed since the last call and that a message could have used.
-    pub fn take_late(&mut self) -> Vec<Duration> {
-        std::mem::take(&mut self.late)
+    /// By how much slots were missed since the last call that a message could have used.
+    pub fn take_missed_by(&mut self) -> Vec<Duration> {
+        std::mem::take(&mut self.missed_by)
     }
 
     /// Returns what to do at `now`. Call it again after doing it.

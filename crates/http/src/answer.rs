@@ -50,10 +50,10 @@ impl NoAnswer {
     /// No answer came in time.
     pub(super) fn late(begun: bool, within: Duration) -> Self {
         if begun {
-            let failure = CallFailure::unsure(format!("no answer within {within:?}"));
+            let failure = CallFailure::maybe_delivered(format!("no answer within {within:?}"));
             Self::Silent(Silence::Timeout, failure)
         } else {
-            let failure = CallFailure::sure(format!("no connection within {within:?}"));
+            let failure = CallFailure::not_delivered(format!("no connection within {within:?}"));
             Self::Silent(Silence::Connection, failure)
         }
     }
@@ -67,14 +67,14 @@ pub(crate) struct CallFailure {
 }
 
 impl CallFailure {
-    pub(crate) fn sure(detail: impl Into<String>) -> Self {
+    pub(crate) fn not_delivered(detail: impl Into<String>) -> Self {
         Self {
             detail: detail.into(),
             maybe_delivered: false,
         }
     }
 
-    pub(crate) fn unsure(detail: impl Into<String>) -> Self {
+    pub(crate) fn maybe_delivered(detail: impl Into<String>) -> Self {
         Self {
             detail: detail.into(),
             maybe_delivered: true,
@@ -84,7 +84,7 @@ impl CallFailure {
     /// Reads a client error. `begun`: the request may have been written in part.
     pub(crate) fn of(error: &legacy::Error, begun: bool) -> Self {
         if error.is_connect() {
-            return Self::sure(connect_detail(error));
+            return Self::not_delivered(connect_detail(error));
         }
         let Some(cause) = find::<hyper::Error>(error) else {
             return Self {
@@ -94,9 +94,9 @@ impl CallFailure {
         };
         // With these errors hyper returns the request, which it never wrote.
         if !begun || cause.is_canceled() || cause.is_closed() {
-            return Self::sure("connection closed before the request was written");
+            return Self::not_delivered("connection closed before the request was written");
         }
-        Self::unsure(answer_detail(cause))
+        Self::maybe_delivered(answer_detail(cause))
     }
 }
 

@@ -124,7 +124,7 @@ impl Client {
             Err(NoToken::Failed(why)) => {
                 return Ok(self
                     .answers
-                    .judge_silence(Silence::Connection, CallFailure::sure(why)));
+                    .judge_silence(Silence::Connection, CallFailure::not_delivered(why)));
             }
         };
         let token = fetched.as_ref();

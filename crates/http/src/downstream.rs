@@ -140,10 +140,10 @@ impl HttpDownstream {
     pub fn unanswered(&self, silence: Silence) -> Judgement {
         let failure = match silence {
             Silence::Timeout => {
-                CallFailure::unsure(format!("no answer within {:?}", self.client.timeout))
+                CallFailure::maybe_delivered(format!("no answer within {:?}", self.client.timeout))
             }
-            Silence::Connection => CallFailure::sure("no connection"),
-            Silence::Unreadable => CallFailure::unsure("the answer cannot be read"),
+            Silence::Connection => CallFailure::not_delivered("no connection"),
+            Silence::Unreadable => CallFailure::maybe_delivered("the answer cannot be read"),
         };
         self.client.answers.judge_silence(silence, failure)
     }

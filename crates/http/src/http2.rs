@@ -124,7 +124,7 @@ impl Http2 {
 }
 
 fn wrong() -> NoAnswer {
-    let failure = CallFailure::sure("the request cannot be written in HTTP/2");
+    let failure = CallFailure::not_delivered("the request cannot be written in HTTP/2");
     NoAnswer::Silent(Silence::Connection, failure)
 }
 
@@ -153,7 +153,7 @@ async fn begin(
         match timeout_at(deadline.min(last), connection.wait()).await {
             Ok(Ok(())) => {}
             Ok(Err(why)) => {
-                let failure = CallFailure::sure(why);
+                let failure = CallFailure::not_delivered(why);
                 return Err(Some(NoAnswer::Silent(Silence::Connection, failure)));
             }
             Err(_) if deadline <= last => return Err(None),
@@ -221,8 +221,9 @@ async fn heard(
 /// What an error means for a call whose head was written.
 fn unheard(error: &h2::Error) -> NoAnswer {
     let remote = error.reason().filter(|_| error.is_remote());
-    let unsure =
-        |detail: String| NoAnswer::Silent(Silence::Connection, CallFailure::unsure(detail));
+    let unsure = |detail: String| {
+        NoAnswer::Silent(Silence::Connection, CallFailure::maybe_delivered(detail))
+    };
     match (remote, error.reason(), error.get_io()) {
         // Only calls above the last stream that it names have this error (section 6.8).
         (Some(reason), ..) if error.is_go_away() => NoAnswer::Refused(format!(

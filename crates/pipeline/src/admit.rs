@@ -193,7 +193,7 @@ impl Admission {
 
     /// Counts that limit number `by` of a message denied it, or is known to be full.
     pub(super) fn count_denial(&self, item: &WaitingMessage, by: usize) {
-        item.job.route.calls.passed_over();
+        item.job.route.calls.note_passed_over();
         item.job.route.meters.denials.increment(1);
         let limit = item.job.charges().get(by).map(|charge| &charge.limit.name);
         if let Some(meters) = limit.and_then(|name| self.keyed.limit_meters.get(name)) {

@@ -21,7 +21,7 @@ use sluiced_ports::lock;
 use sluiced_ports::queue::Verdict;
 use sluiced_telemetry::LogLimit;
 
-use super::again::again;
+use super::again::send_back_to_pacer;
 use super::ends::journal::{CallLine, UnitsUsed, Why};
 use super::figures::Figures;
 use super::handle::{PacerHandle, ToPacer};
@@ -149,7 +149,7 @@ impl AnsweredCall {
         lateness.record(late.as_secs_f64());
         pacer.measures.note_lateness(late, started);
         let age = started.since(job.delivery.received());
-        job.route.holding.called(job.tenant(), started);
+        job.route.holding.note_call(job.tenant(), started);
         let meters = &job.route.meters;
         meters.age_seconds.record(age.as_secs_f64());
         let sent = pacer.store_time(started);
@@ -253,7 +253,7 @@ async fn call_again(
         return job.move_to(&to, now);
     }
     match waits {
-        NextWait::Here(at) => again(job, unspent, pacer, at).await,
+        NextWait::Here(at) => send_back_to_pacer(job, unspent, pacer, at).await,
         NextWait::InQueue(wait, cause) => {
             let now = pacer.store_time(pacer.clock.now());
             let why = match cause {

@@ -15,8 +15,13 @@ use super::permit::Permit;
 const LARGE: usize = 64 * 1024;
 
 /// Back to the pacer, with a fresh request and what its call did not spend; not before `at`, if that is given.
-pub(super) async fn again(job: Box<Job>, unspent: Permit, pacer: &PacerHandle, at: Option<Mono>) {
-    if let Some(mut waiting) = prepared(job, pacer).await {
+pub(super) async fn send_back_to_pacer(
+    job: Box<Job>,
+    unspent: Permit,
+    pacer: &PacerHandle,
+    at: Option<Mono>,
+) {
+    if let Some(mut waiting) = prepare_or_give_back(job, pacer).await {
         (waiting.permit, waiting.not_before) = (unspent, at);
         pacer.send(ToPacer::Back(Box::new(waiting)));
     }
@@ -24,7 +29,10 @@ pub(super) async fn again(job: Box<Job>, unspent: Permit, pacer: &PacerHandle, a
 
 /// Makes the request of a message again. The first time this worked; if it fails now, the message goes back to its
 /// queue.
-pub(super) async fn prepared(job: Box<Job>, pacer: &PacerHandle) -> Option<WaitingMessage> {
+pub(super) async fn prepare_or_give_back(
+    job: Box<Job>,
+    pacer: &PacerHandle,
+) -> Option<WaitingMessage> {
     match prepare_aside(job).await? {
         Ok(waiting) => Some(waiting),
         Err(failed) => {

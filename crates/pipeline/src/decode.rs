@@ -140,7 +140,7 @@ impl Decoder<'_> {
     /// Reads it. The error is its verdict without a call.
     fn read(&self) -> Result<DecodedParts, Verdict> {
         let route = self.route;
-        let (ends, wait) = (self.may_be_sent()?, self.arrival.wait);
+        let (ends, wait) = (self.check_and_deadline()?, self.arrival.wait);
         let facts = route.facts(self.history);
         let (demand, zone) = self.count(facts)?;
         let (times, wait) = self.find_times(ends, wait, zone)?;
@@ -184,7 +184,7 @@ impl Decoder<'_> {
     }
 
     /// Until when it may be sent, if there is an end.
-    fn may_be_sent(&self) -> Result<Option<StoreTime>, Verdict> {
+    fn check_and_deadline(&self) -> Result<Option<StoreTime>, Verdict> {
         let (message, history, now) = (self.message, self.history, self.now.store);
         let rules = &self.route.rules;
         if let Some(why) = message.headers.get(header::UNREADABLE) {

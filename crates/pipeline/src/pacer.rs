@@ -10,12 +10,12 @@
 //! tasks of the pacer:
 //!
 //! ```text
-//!                 asked for, in batches      granted             its slot is due
-//!   hold ──> Ready ───────────────> Asked ───────────> Permitted ───────────────> InFlight ──> its verdict
-//!            ^ ^ ^                   │ denied            │ its permit ran out,     │ it was not written in time,
-//!            │ │ └─ its key opens ── WaitsForKey         │ its route was shut      │ or is called again
-//!            │ └─── its time comes ─ Delayed             v                         │
-//!            └────────── its units are returned ──── Refunding <──────────────────┘
+//!                    asked for, in batches      granted             its slot is due
+//!   enqueue ──> Ready ───────────────> Asked ───────────> Permitted ───────────────> InFlight ──> its verdict
+//!               ^ ^ ^                   │ denied            │ its permit ran out,     │ it was not written in time,
+//!               │ │ └─ its key opens ── WaitsForKey         │ its route was shut      │ or is called again
+//!               │ └─── its time comes ─ Delayed             v                         │
+//!               └────────── its units are returned ──── Refunding <──────────────────┘
 //! ```
 //!
 //! A message that no keyed limit counts needs no permit (`core::scheduler`). The steps outside of the scheduler are in
@@ -214,7 +214,7 @@ impl Pacer {
                     step_back().await;
                 }
                 Action::Expired(WaitingMessage { job, .. }) => {
-                    job.route.calls.passed_over();
+                    job.route.calls.note_passed_over();
                     let store_now = self.handle.store_time(now);
                     let verdict = job.verdict_past_deadline(store_now);
                     job.settle(verdict, store_now);
@@ -225,17 +225,18 @@ impl Pacer {
                 Action::Admit(question) => self.admission.ask(question),
                 Action::RanOut(messages) => {
                     for waiting in &messages {
-                        waiting.job.route.calls.ran_out();
+                        waiting.job.route.calls.note_ran_out();
                     }
                     self.put_back(messages);
                 }
+                Action::Deferred(messages) => self.put_back(messages),
                 Action::Depart(waiting, departure) => self.depart(waiting, &departure, now),
                 Action::TooCostly { item, by, most } => {
-                    item.job.route.calls.passed_over();
+                    item.job.route.calls.note_passed_over();
                     settle_too_costly(item, by, most, self.handle.store_time(now))
                 }
                 Action::NotCalled { item, by, how } => {
-                    item.job.route.calls.passed_over();
+                    item.job.route.calls.note_passed_over();
                     settle_not_called(item, by, how, self.handle.store_time(now));
                 }
                 Action::UsedUp { route, until } => self.note_used_up(route, until),
@@ -249,7 +250,7 @@ impl Pacer {
                         return Ok(self.heartbeat);
                     }
                     let until = until.map_or(review, |until| until.min(review));
-                    self.wait(until).await?;
+                    self.next_event(until).await?;
                 }
             }
         }
@@ -261,7 +262,7 @@ impl Pacer {
         let Some(leave_by) = route.gate.sends().leave_by(slot.leave_by) else {
             // Its limits were being asked when the gate was shut.
             self.handle.meters.slots_missed.increment(1);
-            route.calls.ran_out();
+            route.calls.note_ran_out();
             return self.put_back(vec![waiting]);
         };
         let in_flight = route.calls.begin(now);
@@ -308,7 +309,7 @@ impl Pacer {
         self.asking.push(Box::pin(asking));
     }
 
-    async fn wait(&mut self, until: Mono) -> io::Result<()> {
+    async fn next_event(&mut self, until: Mono) -> io::Result<()> {
         let notice = async {
             match &mut self.notices {
                 Some(notices) => notices.recv().await,

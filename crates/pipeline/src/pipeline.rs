@@ -146,7 +146,7 @@ impl Pipeline {
         }
         sharing::introduce(pipeline.routes.iter().map(|(route, _)| route));
         for policy in spec.keyed_policies {
-            pipeline.watch(policy);
+            pipeline.watch_keyed_limit(policy);
         }
         pipeline.watch_pauses(&spec.pauses, health.waits());
         Ok(pipeline)
@@ -208,7 +208,7 @@ impl Pipeline {
             let adopt = move |policy, paces| handle.send(ToPacer::Policy(policy, paces));
             self.spawn_watch(name, spec, with_pacer.clone(), outdated, adopt);
         }
-        self.receive(&with_pacer);
+        self.start_receivers(&with_pacer);
         self.routes.extend(with_pacer);
         self.pacers.push(pacer);
         Ok(())
@@ -216,7 +216,7 @@ impl Pipeline {
 
     /// Starts the tasks that receive messages for these routes, and the tasks that measure the way to their
     /// downstreams.
-    fn receive(&mut self, routes: &[(Arc<Route>, PacerHandle)]) {
+    fn start_receivers(&mut self, routes: &[(Arc<Route>, PacerHandle)]) {
         for (route, pacer) in routes {
             let receive = receive::run(Arc::clone(route), pacer.clone(), self.clock);
             let once_registered = owner::once_registered(&self.ownership, receive);
@@ -227,7 +227,7 @@ impl Pipeline {
     }
 
     /// Keeps a keyed limit, and all pacers that ask it, at its current policy.
-    fn watch(&mut self, KeyedPolicy { limit, spec }: KeyedPolicy) {
+    fn watch_keyed_limit(&mut self, KeyedPolicy { limit, spec }: KeyedPolicy) {
         let is_counted = |(route, _): &&(Arc<Route>, _)| route.counting.counts(&limit.name);
         let counted = self.routes.iter().filter(is_counted).cloned().collect();
         let (name, outdated) = (Arc::clone(&limit.name), Arc::clone(&limit.outdated));
@@ -298,7 +298,7 @@ impl Pipeline {
     }
 
     /// Waits until a route can deliver nothing any more (an embedded queue is empty).
-    pub async fn ended(&mut self) {
+    pub async fn route_ended(&mut self) {
         self.receivers.join_next().await;
     }
 

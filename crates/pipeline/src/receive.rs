@@ -38,11 +38,11 @@ pub(super) async fn run(route: Arc<Route>, pacer: PacerHandle, clock: Clock) {
     loop {
         // No delivery is taken: the deliveries in the channel are given back if the route is closed meanwhile.
         if let Some(pause) = route.fitness.pause_left() {
-            sleep(pause.min(route.rules.hold_limit)).await;
+            sleep(pause.min(route.rules.ack_margin)).await;
             give_back_old(&route, &mut deliveries, &mut emptied, clock.now());
             // Nothing more moves here; another route may send these, which go back to the queue.
             while moved_in.try_recv().is_ok() {
-                route.sharing.released();
+                route.sharing.note_released();
             }
             continue;
         }
@@ -57,14 +57,16 @@ pub(super) async fn run(route: Arc<Route>, pacer: PacerHandle, clock: Clock) {
         // The tap opens only once the time of the store is known.
         let Some(store) = pacer.known_store_time(now) else {
             delivered.clear();
-            moved_batch.drain(..).for_each(|_| route.sharing.released());
+            moved_batch
+                .drain(..)
+                .for_each(|_| route.sharing.note_released());
             continue;
         };
         let both = Now { local: now, store };
         let mut messages: Vec<WaitingMessage> =
             Vec::with_capacity(delivered.len() + moved_batch.len());
         for moved in moved_batch.drain(..) {
-            route.sharing.released();
+            route.sharing.note_released();
             messages.extend(decode_moved(&route, moved, both));
         }
         for delivery in delivered.drain(..) {
@@ -82,7 +84,7 @@ fn give_back_old(
     emptied: &mut Mono,
     now: Mono,
 ) {
-    if now.since(*emptied) < route.rules.hold_limit {
+    if now.since(*emptied) < route.rules.ack_margin {
         return;
     }
     *emptied = now;

@@ -15,7 +15,7 @@ use sluiced_ports::downstream::{LeaveBy, NotSent};
 use sluiced_telemetry::LogLimit;
 
 use super::after_call::AnsweredCall;
-use super::again::{again, prepared};
+use super::again::{prepare_or_give_back, send_back_to_pacer};
 use super::handle::{PacerHandle, ToPacer};
 use super::job::{Job, WaitingMessage};
 use super::permit::Permit;
@@ -88,7 +88,7 @@ async fn take_back_unsent(job: Box<Job>, permit: Permit, why: NotSent, pacer: &P
     }
     match why {
         NotSent::TooLate => put_back_late(job, permit, pacer).await,
-        NotSent::NotReady => again(job, permit, pacer, None).await,
+        NotSent::NotReady => send_back_to_pacer(job, permit, pacer, None).await,
     }
 }
 
@@ -114,7 +114,7 @@ fn end_unsent_call(in_flight: CallInFlight, pacer: &PacerHandle) {
 async fn put_back_late(mut job: Box<Job>, permit: Permit, pacer: &PacerHandle) {
     job.misses_in_a_row += 1;
     let (count, route) = (job.misses_in_a_row, Arc::clone(&job.route));
-    let Some(mut waiting) = prepared(job, pacer).await else {
+    let Some(mut waiting) = prepare_or_give_back(job, pacer).await else {
         return;
     };
     waiting.permit = permit;

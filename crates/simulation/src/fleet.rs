@@ -346,7 +346,10 @@ impl<'a, W: FleetWatch> Fleet<'a, W> {
         let mono = replica.mono(self.t);
         self.review_gate(replica, mono);
         // Messages that came back to the scheduler, too.
-        replica.gate.sends().hold(&mut replica.scheduler, |_| true);
+        replica
+            .gate
+            .sends()
+            .defer_in(&mut replica.scheduler, |_| true);
         let tap = self.decide_tap(replica, mono);
         loop {
             self.review_gate(replica, mono);
@@ -372,6 +375,7 @@ impl<'a, W: FleetWatch> Fleet<'a, W> {
                     }
                     self.take_back(replica, parcels);
                 }
+                Action::Deferred(parcels) => self.take_back(replica, parcels),
                 Action::Expired(parcel) | Action::Stale(parcel) => {
                     self.ended(replica, parcel.id, EndWithoutCall::TooOld);
                 }

@@ -10,7 +10,7 @@ mod words;
 pub use self::actuals::RouteActuals;
 pub use self::quotas::{QuotaIn, QuotaReading, RouteQuotas};
 pub use self::throttles::RouteThrottles;
-pub use self::words::{AnswerReading, AnswerWords};
+pub use self::words::{AnswerReading, AnswerTemplates};
 
 /// Reads from the answers to a route's calls what limits need. Each part makes a context of its own: a body that the
 /// templates of one cannot read says nothing to that one alone.

@@ -45,7 +45,7 @@ pub mod sms;
 mod templates;
 
 pub use self::answers::{
-    AnswerReading, AnswerWords, QuotaIn, QuotaReading, RouteActuals, RouteFigures, RouteQuotas,
+    AnswerReading, AnswerTemplates, QuotaIn, QuotaReading, RouteActuals, RouteFigures, RouteQuotas,
     RouteThrottles,
 };
 pub use self::context::Context;

@@ -78,7 +78,7 @@ impl SendRule {
 
     /// Holds the messages of the route in `scheduler` as long as they may not be sent now. Messages that
     /// its limits are being asked about come back later, and must be held then.
-    pub fn hold<T: Queued>(self, scheduler: &mut Scheduler<T>, of_route: impl Fn(&T) -> bool) {
+    pub fn defer_in<T: Queued>(self, scheduler: &mut Scheduler<T>, of_route: impl Fn(&T) -> bool) {
         match (self, self.held_until()) {
             // Permitted messages give their permits back.
             (Self::Nothing(..), Some(until)) => scheduler.defer(until, of_route),
@@ -103,12 +103,12 @@ impl GateChange {
     /// Holds the messages of the route in `scheduler` as long as they may not be sent now. Returns the messages
     /// that were held until now and need not be held that long any more.
     #[must_use]
-    pub fn hold<T: Queued>(
+    pub fn defer_in<T: Queued>(
         &self,
         scheduler: &mut Scheduler<T>,
         of_route: impl Fn(&T) -> bool,
     ) -> Vec<T> {
-        self.is.hold(scheduler, &of_route);
+        self.is.defer_in(scheduler, &of_route);
         if self.is.held_until() < self.was.held_until() {
             scheduler.take_delayed(of_route)
         } else {

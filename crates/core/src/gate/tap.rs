@@ -24,7 +24,7 @@ pub struct TapRule {
     /// The longest wait during which the route goes on consuming.
     pub max_hold: Duration,
     /// The longest time that one message may be held.
-    pub hold_limit: Duration,
+    pub ack_margin: Duration,
     /// What happens to messages that would wait for longer than `max_hold`.
     pub denied: WhenDenied,
 }
@@ -85,12 +85,12 @@ impl Gate {
     /// Whether the gate itself keeps the tap closed, why, and until when. `None` too if the opening is so near that
     /// the limit decides.
     fn shut(&self, rule: &TapRule, now: Mono) -> Option<(ShutReason, Mono)> {
-        let opening = self.sends.opening().max(self.no_grants_until)?;
+        let opening = self.sends.opening().max(self.used_up_until)?;
         let why = match self.sends {
             SendRule::Nothing(_, why) => why,
             SendRule::All(_) | SendRule::Granted { .. } => ShutReason::Limit,
         };
-        let hold = rule.max_hold.min(rule.hold_limit);
+        let hold = rule.max_hold.min(rule.ack_margin);
         let near = threshold(self.tap, hold);
         (opening.since(now) > near).then(|| (why, opening - hold / 2))
     }

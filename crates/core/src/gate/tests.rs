@@ -124,7 +124,7 @@ fn a_spent_limit_is_asked_again_while_the_tap_stays_closed() {
     assert_eq!(change.is, SendRule::All(None));
     let rule = TapRule {
         max_hold: Duration::from_secs(1),
-        hold_limit: Duration::from_secs(900),
+        ack_margin: Duration::from_secs(900),
         denied: WhenDenied::Hold,
     };
     let tap = |gate: &mut Gate, now| gate.decide_tap(Availability::Open, &rule, now).is;
@@ -243,7 +243,7 @@ mod taps {
 
     const HOLD: TapRule = TapRule {
         max_hold: SECOND,
-        hold_limit: Duration::from_secs(900),
+        ack_margin: Duration::from_secs(900),
         denied: WhenDenied::Hold,
     };
 

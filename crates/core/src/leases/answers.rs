@@ -68,7 +68,7 @@ impl LeaseHolder {
             self.slots.map_again(&self.clock, self.doubt(now));
         }
         match answer.grant {
-            Some(grant) => self.hold(grant, asking.pace, answer.now, now, is_close),
+            Some(grant) => self.add_lease(grant, asking.pace, answer.now, now, is_close),
             None => self.tally.denied += u64::from(want > 0),
         }
         // A freeze that the store did not know yet holds for these slots, too.
@@ -76,7 +76,14 @@ impl LeaseHolder {
     }
 
     /// Holds the slots of a grant that the store made at `decided`.
-    fn hold(&mut self, grant: Grant, pace: Pace, decided: StoreTime, now: Mono, sure: bool) {
+    fn add_lease(
+        &mut self,
+        grant: Grant,
+        pace: Pace,
+        decided: StoreTime,
+        now: Mono,
+        is_confirmed: bool,
+    ) {
         let Some(first) = self.clock.to_mono(grant.first) else {
             return;
         };
@@ -90,7 +97,7 @@ impl LeaseHolder {
             first: first + doubt,
             doubt,
             used: 0,
-            sure,
+            is_confirmed,
             is_earlier: false,
         });
     }

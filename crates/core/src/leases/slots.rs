@@ -36,7 +36,7 @@ pub(super) struct Lease {
     pub(super) doubt: Duration,
     pub(super) used: u32,
     /// Whether an answer since the grant was fast enough to show that the mapping still holds.
-    pub(super) sure: bool,
+    pub(super) is_confirmed: bool,
     /// Whether it was granted before the current generation, whose clock is another one: it keeps its times.
     pub(super) is_earlier: bool,
 }
@@ -48,7 +48,7 @@ impl Lease {
     }
 
     fn next(&self) -> Option<Mono> {
-        (self.sure && self.used < self.grant.count.get()).then(|| self.slot(self.used))
+        (self.is_confirmed && self.used < self.grant.count.get()).then(|| self.slot(self.used))
     }
 
     const fn left(&self) -> u64 {
@@ -129,7 +129,7 @@ impl HeldSlots {
             has_missed = true;
             self.last_miss = Some(now);
             self.passed.extend(self.front(at, at + late));
-            self.take();
+            self.use_next();
         }
     }
 
@@ -144,7 +144,7 @@ impl HeldSlots {
     }
 
     /// Takes the next one.
-    pub(super) fn take(&mut self) {
+    pub(super) fn use_next(&mut self) {
         if let Some(lease) = self.leases.front_mut() {
             lease.used += 1;
             if lease.left() == 0 {
@@ -177,12 +177,14 @@ impl HeldSlots {
 
     /// Whether the mapping is known to have held for all of them.
     pub(super) fn is_sure(&self) -> bool {
-        self.leases.back().is_none_or(|lease| lease.sure)
+        self.leases.back().is_none_or(|lease| lease.is_confirmed)
     }
 
-    /// Marks all of them as sure: the mapping has held.
+    /// Marks all of them as is_confirmed: the mapping has held.
     pub(super) fn confirm(&mut self) {
-        self.leases.iter_mut().for_each(|lease| lease.sure = true);
+        self.leases
+            .iter_mut()
+            .for_each(|lease| lease.is_confirmed = true);
     }
 
     /// Maps them again: the clocks may have drifted apart since they were granted.
@@ -204,7 +206,7 @@ impl HeldSlots {
     /// Drops those that came with an answer too slow to show a step. Returns how many there were.
     pub(super) fn drop_unsure(&mut self) -> u64 {
         let before = self.count();
-        self.leases.retain(|lease| lease.sure);
+        self.leases.retain(|lease| lease.is_confirmed);
         before - self.count()
     }
 

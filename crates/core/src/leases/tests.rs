@@ -230,7 +230,7 @@ fn a_slot_behind_missed_ones_leaves_within_what_its_own_mapping_allows() {
             first,
             doubt: Duration::from_micros(doubt),
             used: 0,
-            sure: true,
+            is_confirmed: true,
             is_earlier: false,
         });
     }

@@ -250,7 +250,7 @@ fn note(charge: &CellCharge<'_>, cell: &mut Cell, now: StoreTime) {
     let rule = charge.limit.rule;
     let known = cell.state.as_ref();
     if known.is_none_or(|state| !rule.is_of(&state.taken))
-        && let Some(taken) = rule.first_sight(now)
+        && let Some(taken) = rule.initial_state(now)
     {
         cell.put(taken);
     }
@@ -277,7 +277,7 @@ fn release_own_claim(
 fn not_called(charges: &[CellCharge<'_>], cells: &[Cell], now: StoreTime) -> Option<Decision> {
     charges.iter().enumerate().find_map(|(by, charge)| {
         let state = cells[charge.key].state.as_ref()?;
-        let how = charge.limit.rule.ended(&state.taken, now)?;
+        let how = charge.limit.rule.reason_not_to_call(&state.taken, now)?;
         Some(Decision::NotCalled { by, how })
     })
 }

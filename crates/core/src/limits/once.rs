@@ -189,7 +189,7 @@ impl Once {
 
     /// Why a message of the key is not called, if it is not.
     #[must_use]
-    pub fn ended(claim: &OnceState, now: u64) -> Option<NotCalled> {
+    pub fn reason_not_to_call(claim: &OnceState, now: u64) -> Option<NotCalled> {
         match *claim {
             OnceState::Done { .. } => Some(NotCalled::Done),
             OnceState::Held { ends, .. } if ends <= now => Some(NotCalled::Unknown),

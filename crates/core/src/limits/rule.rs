@@ -294,10 +294,10 @@ impl Rule {
 
     /// The state to write when a key is asked for the first time, even if it denies.
     #[must_use]
-    pub fn first_sight(&self, now: StoreTime) -> Option<KindState> {
+    pub fn initial_state(&self, now: StoreTime) -> Option<KindState> {
         let now = now.as_micros();
         match self {
-            Self::TokenBucket(rule) => rule.first_sight(now).map(KindState::TokenBucket),
+            Self::TokenBucket(rule) => rule.initial_state(now).map(KindState::TokenBucket),
             _ => None,
         }
     }
@@ -419,9 +419,11 @@ impl Rule {
 
     /// Why a message of the key is not called, if it is not.
     #[must_use]
-    pub fn ended(&self, taken: &KindState, now: StoreTime) -> Option<NotCalled> {
+    pub fn reason_not_to_call(&self, taken: &KindState, now: StoreTime) -> Option<NotCalled> {
         match (self, taken) {
-            (Self::Once(_), KindState::Once(claim)) => Once::ended(claim, now.as_micros()),
+            (Self::Once(_), KindState::Once(claim)) => {
+                Once::reason_not_to_call(claim, now.as_micros())
+            }
             _ => None,
         }
     }

@@ -207,7 +207,7 @@ impl TokenBucket {
     }
 
     /// What is written down when a key is asked for the first time, even in vain.
-    pub(super) fn first_sight(&self, now: u64) -> Option<Tokens> {
+    pub(super) fn initial_state(&self, now: u64) -> Option<Tokens> {
         (self.start == Start::Empty).then(|| self.untouched(now))
     }
 }

@@ -40,15 +40,15 @@ impl RowPaces {
 pub struct Rows {
     pub(super) main: LeaseHolder,
     pub(super) reserve: Option<LeaseHolder>,
-    /// Slots taken for a message that costs more than one.
-    pub(super) taken: VecDeque<Slot>,
-    /// How late the slots were that were missed since this was asked for last.
-    pub(super) late: Vec<Duration>,
+    /// Slots for a message that costs more than one.
+    pub(super) collected: VecDeque<Slot>,
+    /// By how much slots were missed since this was asked for last.
+    pub(super) missed_by: Vec<Duration>,
 }
 
 impl Rows {
-    /// A missed slot can still count for a message of several slots, which is sent at the last of them: the
-    /// earlier ones just may not be used for anything else. Without that, a message whose permit comes later
+    /// The slot that is due on a row. A missed slot of the main row can still count for a message of several slots, which
+    /// is sent at the last of them: the earlier ones just may not be used for anything else. Without that, a message whose permit comes later
     /// than its last slot could miss one in each run of slots, and never be sent.
     pub(super) fn due(&mut self, row: Row, now: Mono) -> Option<Slot> {
         let holder = self.holder_mut(row)?;
@@ -56,9 +56,9 @@ impl Rows {
         let passed = holder.take_passed();
         let counts = !holder.pace().spread().is_zero();
         if row == Row::Main {
-            self.late
+            self.missed_by
                 .extend(passed.iter().map(|slot| now.since(slot.at)));
-            self.taken.extend(passed.into_iter().filter(|_| counts));
+            self.collected.extend(passed.into_iter().filter(|_| counts));
         }
         due
     }
@@ -82,9 +82,9 @@ impl Rows {
     /// The demand on each row. An urgent message needs of the main row only what the reserve
     /// lacks: otherwise each would lease two slots and leave one unused.
     pub(super) fn demands(&self, sum: Sum) -> (u64, u64) {
-        // Nothing is sent at slots that were kept: a message is sent at one that is still to come.
-        let kept = self.taken.len() as u64;
-        let missing = |units: u64| units.saturating_sub(kept).max(units.min(1));
+        // Nothing is sent at slots that were collected: a message is sent at one that is still to come.
+        let collected = self.collected.len() as u64;
+        let missing = |units: u64| units.saturating_sub(collected).max(units.min(1));
         match &self.reserve {
             None => (missing(sum.units), 0),
             Some(reserve) => {
@@ -98,19 +98,19 @@ impl Rows {
     /// How many of the next messages, with these costs, have their slots already.
     pub(super) fn provided(&self, costs: &[u64]) -> usize {
         let spread = self.main.pace().spread();
-        let kept = self.taken.iter().map(|slot| slot.at);
-        let mut taken = VecDeque::new();
+        let collected = self.collected.iter().map(|slot| slot.at);
+        let mut run = VecDeque::new();
         let mut provided = 0;
-        for at in kept.chain(self.main.slots()) {
+        for at in collected.chain(self.main.slots()) {
             let Some(cost) = costs.get(provided) else {
                 break;
             };
-            while taken.front().is_some_and(|early| at.since(*early) > spread) {
-                taken.pop_front();
+            while run.front().is_some_and(|early| at.since(*early) > spread) {
+                run.pop_front();
             }
-            taken.push_back(at);
-            if taken.len() as u64 >= *cost {
-                taken.clear();
+            run.push_back(at);
+            if run.len() as u64 >= *cost {
+                run.clear();
                 provided += 1;
             }
         }
@@ -118,28 +118,28 @@ impl Rows {
     }
 
     /// Counts a slot towards a message that costs so much. Returns whether it has all of them.
-    pub(super) fn keep_slot_for(&mut self, slot: Slot, cost: Cost) -> bool {
-        self.keep(slot);
+    pub(super) fn collect_slot_for(&mut self, slot: Slot, cost: Cost) -> bool {
+        self.collect_slot(slot);
         let cost = cost.get() as usize;
-        let complete = self.taken.len() >= cost;
+        let complete = self.collected.len() >= cost;
         if complete {
-            self.taken.drain(..cost);
+            self.collected.drain(..cost);
         }
         complete
     }
 
-    /// Keeps a slot for a message of several. Slots that are too old do not count: their units would come
+    /// Collects a slot for a message of several. Slots that are too old do not count: their units would come
     /// that much too late, and overfill a window.
-    pub(super) fn keep(&mut self, slot: Slot) {
-        // Both clocks: one is exact, the other does not step.
+    pub(super) fn collect_slot(&mut self, slot: Slot) {
+        // The store's time is exact, the local clock does not step: both must be near.
         let headroom = self.main.pace().headroom();
         let far = |early: &Slot| {
             let spread = early.spread.min(slot.spread);
             slot.due.since(early.due) > spread || slot.at.since(early.at) > spread + headroom
         };
-        while self.taken.front().is_some_and(far) {
-            self.taken.pop_front();
+        while self.collected.front().is_some_and(far) {
+            self.collected.pop_front();
         }
-        self.taken.push_back(slot);
+        self.collected.push_back(slot);
     }
 }

@@ -10,8 +10,8 @@ fn rows() -> Rows {
     Rows {
         main: LeaseHolder::new(pace, jitter),
         reserve: Some(LeaseHolder::new(pace, jitter)),
-        taken: VecDeque::new(),
-        late: Vec::new(),
+        collected: VecDeque::new(),
+        missed_by: Vec::new(),
     }
 }
 
@@ -31,24 +31,24 @@ fn slot(at: u64) -> Slot {
 #[test]
 fn a_message_fires_at_its_last_slot() {
     let mut rows = rows();
-    assert!(!rows.keep_slot_for(slot(100_000), cost(3)));
-    assert!(!rows.keep_slot_for(slot(110_000), cost(3)));
-    assert!(rows.keep_slot_for(slot(120_000), cost(3)));
-    assert!(rows.taken.is_empty());
-    assert!(rows.keep_slot_for(slot(130_000), cost(1)));
+    assert!(!rows.collect_slot_for(slot(100_000), cost(3)));
+    assert!(!rows.collect_slot_for(slot(110_000), cost(3)));
+    assert!(rows.collect_slot_for(slot(120_000), cost(3)));
+    assert!(rows.collected.is_empty());
+    assert!(rows.collect_slot_for(slot(130_000), cost(1)));
 }
 
 #[test]
 fn slots_of_an_earlier_run_do_not_count() {
     let mut rows = rows();
-    assert!(!rows.keep_slot_for(slot(100_000), cost(3)));
-    assert!(!rows.keep_slot_for(slot(110_000), cost(3)));
+    assert!(!rows.collect_slot_for(slot(100_000), cost(3)));
+    assert!(!rows.collect_slot_for(slot(110_000), cost(3)));
     assert!(
-        !rows.keep_slot_for(slot(200_000), cost(3)),
+        !rows.collect_slot_for(slot(200_000), cost(3)),
         "the first two lie too far back"
     );
-    assert!(!rows.keep_slot_for(slot(210_000), cost(3)));
-    assert!(rows.keep_slot_for(slot(220_000), cost(3)));
+    assert!(!rows.collect_slot_for(slot(210_000), cost(3)));
+    assert!(rows.collect_slot_for(slot(220_000), cost(3)));
 }
 
 #[test]

@@ -233,7 +233,7 @@ impl Bench {
                     self.questions += u32::from(!question.asked.is_empty());
                     self.at(there, Event::Ask(question));
                 }
-                Action::RanOut(items) => {
+                Action::RanOut(items) | Action::Deferred(items) => {
                     self.ran_out += items.len() as u32;
                     for mut item in items {
                         self.keys.undo(&item);

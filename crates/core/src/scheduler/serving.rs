@@ -12,8 +12,8 @@ use crate::message::Queued;
 use crate::pacing::Row;
 use crate::time::Mono;
 
-/// About so many late slots are remembered at most, until [`Scheduler::take_late`] takes them.
-const LATE_KEPT: usize = 1_024;
+/// About so many missed slots are remembered at most, until [`Scheduler::take_missed_by`] takes them.
+const MISSED_KEPT: usize = 1_024;
 
 /// The place of a message that could be sent.
 #[derive(Clone, Copy, Debug)]
@@ -32,10 +32,10 @@ impl<T: Queued> Scheduler<T> {
         loop {
             let could_go = self.best(row).is_some();
             let due_slot = self.pacing.due(row, now);
-            // A slot that no message could have taken was not late.
-            let late = self.pacing.take_late();
-            if could_go && self.late.len() < LATE_KEPT {
-                self.late.extend(late);
+            // A slot that no message could have taken was not missed.
+            let missed_by = self.pacing.take_missed_by();
+            if could_go && self.missed_by.len() < MISSED_KEPT {
+                self.missed_by.extend(missed_by);
             }
             let Some(best) = self.best(row) else {
                 if self.collect(row, due_slot?, now) {
@@ -51,7 +51,7 @@ impl<T: Queued> Scheduler<T> {
             }
             let cost = item.cost();
             let slot = due_slot?;
-            if self.pacing.take(row, slot, cost) {
+            if self.pacing.use_slot_for(row, slot, cost) {
                 let (item, until) = self.take(best)?;
                 let leave_by = slot.leave_by.min(until);
                 self.last_call = Some(now);
@@ -65,7 +65,7 @@ impl<T: Queued> Scheduler<T> {
     fn collect(&mut self, row: Row, slot: Slot, now: Mono) -> bool {
         let collects = row != Row::Reserve && self.collects(now);
         if collects {
-            self.pacing.keep(row, slot);
+            self.pacing.collect_slot(row, slot);
         }
         collects
     }
@@ -178,7 +178,7 @@ impl<T: Queued> Scheduler<T> {
                 }
                 Action::TooCostly { item, .. } | Action::NotCalled { item, .. } => out.push(item),
                 Action::Send(item, _) => out.push(item),
-                Action::RanOut(items) => out.extend(items),
+                Action::RanOut(items) | Action::Deferred(items) => out.extend(items),
                 Action::Admit(question) => {
                     out.extend(question.asked.into_iter().map(|asked| asked.item))
                 }
@@ -197,12 +197,12 @@ impl<T: Queued> Scheduler<T> {
             .collect()
     }
 
-    /// Makes messages wait until `until` at least. Permitted messages come out of [`Scheduler::poll`], like messages
-    /// whose permits ran out.
+    /// Makes messages wait until `until` at least. Permitted messages come out of [`Scheduler::poll`] as
+    /// [`Action::Deferred`].
     pub fn defer(&mut self, until: Mono, mut whose: impl FnMut(&T) -> bool) {
         let permitted = self.take_permitted(&mut whose);
         if !permitted.is_empty() {
-            self.next_actions.push_back(Action::RanOut(permitted));
+            self.next_actions.push_back(Action::Deferred(permitted));
         }
         self.hold_back(until, whose);
     }

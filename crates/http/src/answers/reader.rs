@@ -27,7 +27,7 @@ use sluiced_ports::downstream::{Answer, Facts, Judgement, MAX_ANSWER, Status};
 use sluiced_ports::message::Message;
 use sluiced_settings::text::TemplateText;
 use sluiced_settings::types::{Auth, Http};
-use sluiced_template::{AnswerReading, AnswerWords};
+use sluiced_template::{AnswerReading, AnswerTemplates};
 
 /// A key by which the downstream recognizes repeats (draft-ietf-httpapi-idempotency-key-header).
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
@@ -35,7 +35,7 @@ const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 /// Judges the answers of one downstream.
 pub(crate) struct AnswerReader {
     judge: HttpJudge,
-    words: AnswerWords,
+    words: AnswerTemplates,
     /// Every call has the same URL.
     is_fixed: bool,
     keeps_answers: bool,
@@ -50,10 +50,10 @@ pub(crate) struct CallContext {
     /// An earlier call of the message may have been taken, or the downstream recognizes repeats by a key.
     may_repeat: bool,
     /// The message, if templates need it.
-    about: Option<Box<CalledMessage>>,
+    about: Option<Box<TemplateInputs>>,
 }
 
-struct CalledMessage {
+struct TemplateInputs {
     message: Message,
     route: String,
     attempt: u32,
@@ -119,7 +119,7 @@ impl AnswerReader {
     ) -> CallContext {
         let has_key = request.headers().contains_key(IDEMPOTENCY_KEY);
         let about = (!self.words.is_empty()).then(|| {
-            Box::new(CalledMessage {
+            Box::new(TemplateInputs {
                 message: message.clone(),
                 route: facts.route.to_owned(),
                 attempt: facts.attempt,
@@ -199,7 +199,7 @@ impl AnswerReader {
             body: body.clone(),
             is_whole: read == AnswerRead::Whole,
         });
-        let said = context.read_words(&self.words, answer.as_ref());
+        let said = context.read_templates(&self.words, answer.as_ref());
         // The usual answer is judged without them.
         let headers_by_name = OnceCell::new();
         let reply = HttpReply {
@@ -223,7 +223,7 @@ impl AnswerReader {
                 AnswerRead::Cut(silence) => silence,
                 _ => Silence::Unreadable,
             };
-            return self.judge_silence(silence, CallFailure::unsure(detail));
+            return self.judge_silence(silence, CallFailure::maybe_delivered(detail));
         };
         Judgement {
             outcome: judged.outcome,
@@ -245,7 +245,7 @@ impl AnswerReader {
         };
         Judgement {
             outcome: if goes_on { self.judge.refusal() } else { again },
-            ..self.judge_silence(Silence::Connection, CallFailure::sure(detail))
+            ..self.judge_silence(Silence::Connection, CallFailure::not_delivered(detail))
         }
     }
 
@@ -270,15 +270,15 @@ fn judge(http: &Http) -> Result<HttpJudge, Misconfigured> {
         .map_err(|error| Misconfigured::new("outcomes", error))
 }
 
-fn words(http: &Http) -> Result<AnswerWords, Misconfigured> {
+fn words(http: &Http) -> Result<AnswerTemplates, Misconfigured> {
     let [outcome, wait] =
         [&http.outcome, &http.wait].map(|text| text.as_ref().map(TemplateText::as_str));
-    AnswerWords::new(outcome, wait).map_err(|wrong| Misconfigured::new(&wrong.key, wrong.wrong))
+    AnswerTemplates::new(outcome, wait).map_err(|wrong| Misconfigured::new(&wrong.key, wrong.wrong))
 }
 
 impl CallContext {
     /// What the templates say of the answer.
-    fn read_words(&self, words: &AnswerWords, answer: Option<&Answer>) -> AnswerReading {
+    fn read_templates(&self, words: &AnswerTemplates, answer: Option<&Answer>) -> AnswerReading {
         let (Some(about), Some(answer)) = (&self.about, answer) else {
             return AnswerReading::default();
         };

@@ -44,6 +44,6 @@ fn what_the_downstream_did_not_look_at_is_refused_and_the_rest_is_unsure() {
         let NoAnswer::Silent(Silence::Connection, failure) = unheard(&error) else {
             panic!("{error}");
         };
-        assert_eq!(failure, CallFailure::unsure(detail));
+        assert_eq!(failure, CallFailure::maybe_delivered(detail));
     }
 }

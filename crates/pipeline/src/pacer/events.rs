@@ -132,7 +132,7 @@ impl Pacer {
             let late = comes_too_late(&waiting, availability, now);
             match late.or_else(|| others_take_all(&waiting, &self.scheduler, availability, now)) {
                 Some(late) => refuse(waiting, late, &self.handle, now),
-                None => self.hold(waiting, Join::Back, now),
+                None => self.enqueue(waiting, Join::Back, now),
             }
         }
     }

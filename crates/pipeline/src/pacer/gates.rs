@@ -57,7 +57,7 @@ impl Pacer {
 
     fn gate_changed(&mut self, route: &Arc<Route>, change: GateChange, now: Mono) {
         let of_route = |waiting: &WaitingMessage| Arc::ptr_eq(&waiting.job.route, route);
-        let freed = change.hold(&mut self.scheduler, of_route);
+        let freed = change.defer_in(&mut self.scheduler, of_route);
         self.hold_anew(freed, now);
     }
 
@@ -65,7 +65,7 @@ impl Pacer {
     pub(super) fn hold_shut(&mut self) {
         for route in self.routes.iter() {
             let of_route = |waiting: &WaitingMessage| Arc::ptr_eq(&waiting.job.route, route);
-            route.gate.sends().hold(&mut self.scheduler, of_route);
+            route.gate.sends().defer_in(&mut self.scheduler, of_route);
         }
     }
 
@@ -130,7 +130,7 @@ impl Pacer {
     fn hold_anew(&mut self, mut messages: Vec<WaitingMessage>, now: Mono) {
         messages.sort_by_key(|waiting| waiting.arrival);
         for waiting in messages {
-            self.hold(waiting, Join::Back, now);
+            self.enqueue(waiting, Join::Back, now);
         }
     }
 
@@ -167,7 +167,7 @@ impl Pacer {
             SendRule::All(_) | SendRule::Nothing(..) => self.scheduler.extract(leaves),
         };
         for waiting in messages {
-            self.hold(waiting, Join::Front, now);
+            self.enqueue(waiting, Join::Front, now);
         }
     }
 }

@@ -43,7 +43,7 @@ enum AfterRefund {
 
 impl Pacer {
     /// Takes in a message that waits for a slot; it is not sent before its own time, or that of its route.
-    pub(super) fn hold(&mut self, mut waiting: WaitingMessage, join: Join, now: Mono) {
+    pub(super) fn enqueue(&mut self, mut waiting: WaitingMessage, join: Join, now: Mono) {
         if matches!(self.phase, Phase::Stopping(_)) {
             return self.give_back(waiting);
         }
@@ -121,7 +121,7 @@ impl Pacer {
         }
         let now = self.handle.clock.now();
         for waiting in messages.into_iter().rev() {
-            self.hold(waiting, Join::Front, now);
+            self.enqueue(waiting, Join::Front, now);
         }
     }
 

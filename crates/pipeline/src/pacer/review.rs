@@ -70,7 +70,7 @@ impl Pacer {
             .slots_missed
             .increment(missed(&tally) - missed(&counted));
         meters.guarded.increment(tally.guarded - counted.guarded);
-        for late in self.scheduler.take_late() {
+        for late in self.scheduler.take_missed_by() {
             self.handle.measures.note_lateness(late, now);
         }
         self.counted = tally;

@@ -23,7 +23,7 @@ pub(crate) struct Calls {
 
 /// What became of the messages of a route so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Totals {
+pub(crate) struct CallTotals {
     /// Calls that left.
     pub(crate) sent: u64,
     /// Messages that must come back later, or were settled without a call.
@@ -62,18 +62,18 @@ impl Calls {
     }
 
     /// A message must come back later, or was settled without a call.
-    pub(crate) fn passed_over(&self) {
+    pub(crate) fn note_passed_over(&self) {
         self.passed_over.fetch_add(1, Ordering::Relaxed);
     }
 
     /// A permit or a slot ran out before its call left.
-    pub(crate) fn ran_out(&self) {
+    pub(crate) fn note_ran_out(&self) {
         self.ran_out.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(crate) fn totals(&self) -> Totals {
+    pub(crate) fn totals(&self) -> CallTotals {
         let unsent = self.unsent.load(Ordering::Relaxed);
-        Totals {
+        CallTotals {
             sent: self.begun.load(Ordering::Relaxed).saturating_sub(unsent),
             passed_over: self.passed_over.load(Ordering::Relaxed),
             ran_out: self.ran_out.load(Ordering::Relaxed),
@@ -92,7 +92,7 @@ impl CallInFlight {
     pub(crate) fn unsent(self) -> bool {
         let (calls, is_probe) = (Arc::clone(&self.calls), self.is_probe);
         calls.unsent.fetch_add(1, Ordering::Relaxed);
-        calls.ran_out();
+        calls.note_ran_out();
         // It is no longer under way when the gate is reviewed.
         drop(self);
         calls.gate.with(|gate| gate.note_unsent(is_probe))

@@ -95,7 +95,7 @@ impl Holding {
             }
         }
         self.meters.held.increment(1.0);
-        self.sharing.held();
+        self.sharing.note_held();
         lock(&self.ages).note_waiting(waits_since);
         Some(HeldToken {
             holding: Arc::clone(self),
@@ -143,7 +143,7 @@ impl Holding {
     }
 
     /// Counts a call for a tenant.
-    pub(crate) fn called(&self, tenant: u64, now: Mono) {
+    pub(crate) fn note_call(&self, tenant: u64, now: Mono) {
         if self.tenants.is_some() && self.max_delay.is_some() {
             lock(&self.takers).note_call(tenant, now);
         }
@@ -202,7 +202,7 @@ impl Drop for HeldToken {
     fn drop(&mut self) {
         let holding = &self.holding;
         holding.meters.held.decrement(1.0);
-        holding.sharing.released();
+        holding.sharing.note_released();
         if self.waits {
             lock(&holding.ages).note_gone(self.waits_since);
         }

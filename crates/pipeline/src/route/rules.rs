@@ -23,7 +23,7 @@ pub struct RouteRules {
     /// How many messages are held at most.
     pub prefetch: u16,
     /// A message is given back rather than held longer than this: half of the broker's ack timeout.
-    pub hold_limit: Duration,
+    pub ack_margin: Duration,
     /// When messages may be sent; `None`: always, or `own_hours` decides.
     pub hours: Option<OpeningHours>,
     /// The same where each message has a time zone for itself, whose clock counts.
@@ -143,7 +143,7 @@ impl RouteRules {
     pub(super) fn tap(&self) -> TapRule {
         TapRule {
             max_hold: self.calls.max_hold,
-            hold_limit: self.hold_limit,
+            ack_margin: self.ack_margin,
             denied: match self.on_denied {
                 OnDenied::Hold => WhenDenied::Hold,
                 OnDenied::Delay | OnDenied::DeadLetter | OnDenied::Refuse => WhenDenied::SendAway,

@@ -157,12 +157,12 @@ impl Sharing {
     }
 
     /// A message is held.
-    pub(super) fn held(&self) {
+    pub(super) fn note_held(&self) {
         lock(&self.own.standing).held += 1;
     }
 
     /// A message is held no longer, or one that was on the way is here.
-    pub(crate) fn released(&self) {
+    pub(crate) fn note_released(&self) {
         lock(&self.own.standing).held -= 1;
     }
 

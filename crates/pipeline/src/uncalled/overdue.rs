@@ -73,7 +73,7 @@ pub(crate) fn sweep(
         Availability::Open | Availability::OutOfReach(_) => now,
     };
     let overdue = |job: &Job| {
-        let (received, limit) = (job.delivery.received(), job.route.rules.hold_limit);
+        let (received, limit) = (job.delivery.received(), job.route.rules.ack_margin);
         expected.since(received) > limit || route_stays_closed(job, now)
     };
     refuse_late(scheduler, availability, pacer, now);
@@ -133,7 +133,7 @@ fn refuse_late(
 /// cancelled must be gone, or the messages given back would come again at once.
 fn route_stays_closed(job: &Job, now: Mono) -> bool {
     let received = job.delivery.received();
-    let limit = job.route.rules.hold_limit;
+    let limit = job.route.rules.ack_margin;
     let opening = job.route.gate.sends().opening();
     opening.is_some_and(|opening| opening.since(received) > limit)
         && now.since(received) >= CANCELLED

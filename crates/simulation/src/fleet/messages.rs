@@ -150,7 +150,7 @@ impl<'a, W: FleetWatch> Fleet<'a, W> {
         let Some(change) = replica.gate.review(store_now, 0, mono) else {
             return;
         };
-        let mut freed = change.hold(&mut replica.scheduler, |_| true);
+        let mut freed = change.defer_in(&mut replica.scheduler, |_| true);
         freed.sort_by_key(|parcel| parcel.arrival);
         for parcel in freed {
             self.hold(replica, parcel, mono);
@@ -176,7 +176,7 @@ impl<'a, W: FleetWatch> Fleet<'a, W> {
         let route = self.setting.route;
         let rule = TapRule {
             max_hold: route.max_hold,
-            hold_limit: Duration::MAX,
+            ack_margin: Duration::MAX,
             denied: match route.long_wait {
                 LongWait::Hold => WhenDenied::Hold,
                 LongWait::Away | LongWait::Dead => WhenDenied::SendAway,

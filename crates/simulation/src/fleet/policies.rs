@@ -121,7 +121,7 @@ impl<'a, W: FleetWatch> Fleet<'a, W> {
         if replica.received.is_some() {
             return self.adopt(replica, mono);
         }
-        for late in replica.scheduler.take_late() {
+        for late in replica.scheduler.take_missed_by() {
             replica.late.record(late, mono);
         }
         let measured = measured(replica, &following, mono);

@@ -49,9 +49,9 @@ pub(super) struct Limits {
     /// The beat has ended.
     has_left: AtomicBool,
     clock: Clock,
-    known: Mutex<StoreWatch>,
+    watch: Mutex<StoreWatch>,
     /// All questions in flight, including those without a caller.
-    asked: TaskTracker,
+    questions_in_flight: TaskTracker,
     /// Questions whose callers gave up, but whose answers are still waited for.
     late: TaskTracker,
     /// Where questions run: callers have runtimes of their own, which may end before this one.
@@ -73,8 +73,8 @@ impl Limits {
             others: AtomicU64::new(0),
             has_left: AtomicBool::new(false),
             clock: Clock::of_process(),
-            known: Mutex::default(),
-            asked: late::none(),
+            watch: Mutex::default(),
+            questions_in_flight: late::none(),
             late: late::none(),
             runtime: Handle::current(),
         }
@@ -89,7 +89,7 @@ impl Limits {
             if self.has_left.load(Ordering::Relaxed) {
                 return;
             }
-            let is_unreported = || lock(&self.known).memory().stepped.is_some();
+            let is_unreported = || lock(&self.watch).memory().stepped.is_some();
             let was_unreported = is_unreported();
             // The connection's own supervision logs what is wrong.
             drop(self.ask_time().await);
@@ -102,7 +102,7 @@ impl Limits {
 
     /// The store's time, as far as the answers show.
     fn now(&self) -> Option<StoreTime> {
-        lock(&self.known).store_time(self.clock.now())
+        lock(&self.watch).store_time(self.clock.now())
     }
 
     /// The store's time for looking up calendars; asks if nothing is known yet.
@@ -158,8 +158,8 @@ impl Limits {
         wanted: u64,
         waits_past_timeout: bool,
     ) -> Result<Decisions, StoreError> {
-        let asked = lock(&self.known).memory();
-        let mut args = batch.arguments(asked);
+        let reported = lock(&self.watch).memory();
+        let mut args = batch.arguments(reported);
         args.push(Arg::Number(wanted));
         args.push(Arg::Text(&self.replica));
         args.push(Arg::Number(asking.len() as u64));
@@ -186,7 +186,7 @@ impl Limits {
         let (entered, others, decisions) = ScriptReply::new(reply)
             .answer(charges)
             .ok_or_else(|| refused("the script about limits answered something else"))?;
-        if let Some(step) = lock(&self.known).learn(asked, entered, sent, received) {
+        if let Some(step) = lock(&self.watch).learn(reported, entered, sent, received) {
             return Err(stepped(step));
         }
         if asking.is_empty() {
@@ -262,7 +262,7 @@ impl Limits {
             let charges = granted.iter().map(|taken| taken.charge());
             let places = batch.fill(charges.map(|charge| (&*charge.limit, charge.key)));
             let (part, rest) = granted.split_at(places.len());
-            let mut args = batch.arguments(lock(&self.known).memory());
+            let mut args = batch.arguments(lock(&self.watch).memory());
             args.extend_from_slice(first);
             args.push(Arg::Number(part.len() as u64));
             let cell = batch.cells();

@@ -63,8 +63,8 @@ pub(super) struct ScriptCall<'a> {
     script: &'a Script,
     key: String,
     /// Keys after the first, in the same slot of a cluster.
-    more: Vec<String>,
-    before: Vec<Arg<'a>>,
+    more_keys: Vec<String>,
+    args: Vec<Arg<'a>>,
     /// The answer of the script is waited for beyond the response timeout, for as long as the connection lives.
     pub(super) waits_past_timeout: bool,
 }
@@ -85,18 +85,18 @@ pub(super) enum Arg<'a> {
 }
 
 impl<'a> ScriptCall<'a> {
-    /// `script` on `key` and `more` keys.
+    /// `script` on `key` and `more_keys`.
     pub(super) const fn new(
         script: &'a Script,
         key: String,
-        more: Vec<String>,
-        before: Vec<Arg<'a>>,
+        more_keys: Vec<String>,
+        args: Vec<Arg<'a>>,
     ) -> Self {
         Self {
             script,
             key,
-            more,
-            before,
+            more_keys,
+            args,
             waits_past_timeout: false,
         }
     }
@@ -119,10 +119,10 @@ impl<'a> ScriptCall<'a> {
     pub(super) fn invocation(&self, run: &str) -> ScriptInvocation<'_> {
         let mut invocation = self.script.prepare_invoke();
         invocation.key(&self.key);
-        for key in &self.more {
+        for key in &self.more_keys {
             invocation.key(key);
         }
-        for arg in &self.before {
+        for arg in &self.args {
             match *arg {
                 Arg::Number(number) => invocation.arg(number.min(EXACT)),
                 Arg::FromNow(length) => invocation.arg(format!("+{length}")),

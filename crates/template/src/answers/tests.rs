@@ -116,7 +116,7 @@ fn templates_say_what_an_answer_means_and_when_to_come_back() {
     let outcome = "{% set failed = answer.body.messages | selectattr('status', 'ne', '0') | list %}\
         {{ 'permanent' if failed and failed[0].status == '6' else 'held' if failed }}";
     let wait = "{{ answer.body.parameters.retry_after }}";
-    let words = AnswerWords::new(Some(outcome), Some(wait)).unwrap();
+    let words = AnswerTemplates::new(Some(outcome), Some(wait)).unwrap();
     let read = |body: &str| {
         let heard = words.read(&Message::default(), FACTS, &answer(&[], body));
         (heard.outcome, heard.wait)
@@ -143,7 +143,7 @@ fn templates_say_what_an_answer_means_and_when_to_come_back() {
 
 #[test]
 fn a_word_that_is_no_outcome_is_a_failure_that_does_not_repeat_it() {
-    let words = AnswerWords::new(Some("{{ answer.body.status }}"), None).unwrap();
+    let words = AnswerTemplates::new(Some("{{ answer.body.status }}"), None).unwrap();
     let read = |body: &str| words.read(&Message::default(), FACTS, &answer(&[], body));
     let heard = read(r#"{"status": "held"}"#);
     assert_eq!(heard.outcome, TemplateOutcome::Meaning(Meaning::Held));
@@ -151,7 +151,7 @@ fn a_word_that_is_no_outcome_is_a_failure_that_does_not_repeat_it() {
     assert_eq!(heard.outcome, TemplateOutcome::Failed);
     assert!(!heard.why.unwrap().contains("49170"));
     assert_eq!(read("{}").outcome, TemplateOutcome::Failed);
-    let error = AnswerWords::new(None, Some("{{ anser.status }}")).unwrap_err();
+    let error = AnswerTemplates::new(None, Some("{{ anser.status }}")).unwrap_err();
     assert_eq!(error.key, "wait");
 }
 

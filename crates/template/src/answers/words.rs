@@ -7,7 +7,7 @@ use sluiced_ports::message::Message;
 
 /// What the templates of an operator say that answers mean.
 #[derive(Debug)]
-pub struct AnswerWords {
+pub struct AnswerTemplates {
     templates: Templates,
     outcome: Option<Template>,
     wait: Option<Template>,
@@ -24,7 +24,7 @@ pub struct AnswerReading {
     pub wait: Option<String>,
 }
 
-impl AnswerWords {
+impl AnswerTemplates {
     /// Compiles the templates `outcome` and `wait` of a downstream.
     ///
     /// # Errors

@@ -49,12 +49,12 @@ fn a_gate_holds_messages_until_it_opens_and_lets_them_go_when_it_opens_early() {
     scheduler.push(Item::keyed(2, 7), at(0));
     scheduler.delay(Item::plain(3), at(100));
     scheduler.delay(Item::plain(4), at(9_000));
-    let nothing_freed = change(all, shut).hold(&mut scheduler, |item| item.id != 9);
+    let nothing_freed = change(all, shut).defer_in(&mut scheduler, |item| item.id != 9);
     assert_eq!(nothing_freed.len(), 0);
     assert_eq!(scheduler.ready.pop().map(|item| item.id), None);
     // One that comes back from a question while it is shut.
     scheduler.put_back_first(Item::keyed(5, 7), at(200));
-    shut.hold(&mut scheduler, |_| true);
+    shut.defer_in(&mut scheduler, |_| true);
     let until = |scheduler: &Scheduler<Item>, time| {
         let delayed = scheduler.delayed.iter().filter(|(key, _)| key.0 == time);
         let mut ids: Vec<u32> = delayed.map(|(_, item)| item.id).collect();
@@ -64,14 +64,19 @@ fn a_gate_holds_messages_until_it_opens_and_lets_them_go_when_it_opens_early() {
     assert_eq!(until(&scheduler, at(5_000)), [1, 2, 3, 5]);
     assert_eq!(until(&scheduler, at(9_000)), [4]);
     // It opens earlier than announced: all are free to be held again, each for its own time.
-    let mut freed = change(shut, granted).hold(&mut scheduler, |_| true);
+    let mut freed = change(shut, granted).defer_in(&mut scheduler, |_| true);
     freed.sort_by_key(|item| item.id);
     let ids: Vec<u32> = freed.iter().map(|item| item.id).collect();
     assert_eq!(ids, [1, 2, 3, 4, 5]);
     for item in freed {
         scheduler.delay(item, at(3_000));
     }
-    assert_eq!(change(granted, all).hold(&mut scheduler, |_| true).len(), 5);
+    assert_eq!(
+        change(granted, all)
+            .defer_in(&mut scheduler, |_| true)
+            .len(),
+        5
+    );
     assert_eq!(scheduler.held(), 0);
 }
 

@@ -68,7 +68,7 @@ impl Limits {
                 rest.iter()
                     .map(|correction| (&*correction.limit, correction.key)),
             );
-            let mut args = batch.arguments(lock(&self.known).memory());
+            let mut args = batch.arguments(lock(&self.watch).memory());
             args.push(Arg::Number(places.len() as u64));
             let (cell, count) = (batch.cells(), places.len());
             for (correction, place) in rest.iter().zip(places) {
@@ -100,7 +100,7 @@ impl Limits {
     ) -> Result<Look, StoreError> {
         let mut batch = KeyBatch::around(around);
         batch.index(limit, key);
-        let args = batch.arguments(lock(&self.known).memory());
+        let args = batch.arguments(lock(&self.watch).memory());
         type LookReply = (u64, u64, u64, u64, u64, u64, u64, String);
         let reply: LookReply = self.call(&self.look, &batch, args).await?;
         let (now, most, remaining, reset_at, fits, until, why, state) = reply;

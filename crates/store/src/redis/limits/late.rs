@@ -59,7 +59,7 @@ impl Limits {
     pub(super) async fn ask_part(self: &Arc<Self>, part: Part) -> BatchAnswer {
         let (sender, answer) = oneshot::channel();
         let question = Arc::clone(self).hear_out(part, sender);
-        self.asked.spawn_on(question, &self.runtime);
+        self.questions_in_flight.spawn_on(question, &self.runtime);
         let answer = answer.await;
         answer.unwrap_or_else(|_| Err(unreachable("the store of the limits was closed")))
     }
@@ -79,7 +79,7 @@ impl Limits {
     /// Waits until each question has its answer, and grants to callers that are gone were taken back: two
     /// response timeouts at most, for the answer and for the refund.
     pub(super) async fn finish(&self) {
-        timeout(2 * self.response_timeout(), self.asked.wait())
+        timeout(2 * self.response_timeout(), self.questions_in_flight.wait())
             .await
             .ok();
     }
