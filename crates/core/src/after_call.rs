@@ -10,6 +10,12 @@
 //! (`refusals`), and returns the list of what follows, [`AfterCall`]. The caller carries the list out and decides
 //! nothing. What the answer says in numbers is in `figures`.
 //!
+//! ```text
+//! status, text, silence ──judge──> Meaning ──its wait──> Outcome ──gate, refusals──> Consequence
+//!                                                                                        │ rules of the route
+//!                                          Verdict <──the pipeline carries it out── NextStep
+//! ```
+//!
 //! The rules:
 //! - An answer that is missing or cannot be read, while the downstream may have taken the message, spends an attempt,
 //!   whatever the breaker says. So no message is called more than `max_attempts` times like that.

@@ -14,7 +14,7 @@ pub type KeyId = u64;
 pub struct TenantShare {
     /// A hash of the tenant's name. Two names with one hash share one share.
     pub tenant: u64,
-    /// Of the tenant's share, against the shares of other tenants.
+    /// The weight of the tenant against others.
     pub weight: NonZeroU32,
 }
 

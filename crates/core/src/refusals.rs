@@ -40,7 +40,7 @@ const KEYS_MAX: usize = 4_096;
 /// A call that was refused.
 #[derive(Clone, Copy, Debug)]
 pub struct Refusal<'a> {
-    /// The number of its message, different for each.
+    /// A hash of the id of its message.
     pub message: u64,
     /// The keys of its message that are not for all messages.
     pub keys: &'a [KeyId],

@@ -209,7 +209,7 @@ fn signer(http: &Http, auth: Option<(&Auth, &Secret)>) -> Result<Option<AnySigne
     })
 }
 
-/// The way to `origin`, or to the hosts of messages without one.
+/// The connections to `origin`, or to the hosts of messages without one.
 fn transport(
     http: &Http,
     credentials: &Credentials,

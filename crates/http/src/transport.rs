@@ -56,7 +56,7 @@ impl Transport {
                 let answered = http.call(request, leave_by, began, within).await;
                 answered.map(|answer| answer.map(AnswerBody::Left))
             }
-            // Twice as large as the other one, which would be as large with it.
+            // The future of an HTTP/2 call is twice as large. Boxed, it does not enlarge that of an HTTP/1.1 call.
             Self::Two(http) => {
                 let answered = Box::pin(http.call(request, leave_by, began, within)).await;
                 answered.map(|answer| answer.map(AnswerBody::Right))

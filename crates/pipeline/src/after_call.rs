@@ -1,7 +1,8 @@
 //! After a call: reads its answer, lets `core::after_call` decide what follows, and carries that out.
 //!
-//! Everything that is decided is in [`AfterCall`]: this file decides nothing. It tells the breaker, the keys and the
-//! limits, measures, and hands the message on: to its verdict, or back to the pacer for another call.
+//! Everything that follows from the answer is in [`AfterCall`]. This file decides only whether another route can take
+//! the message at this moment. It tells the breaker, the keys and the limits, measures, and hands the message on: to
+//! its verdict, or back to the pacer for another call.
 
 use std::time::Duration;
 
@@ -87,7 +88,7 @@ impl AnsweredCall {
                 waits,
                 other_route_first,
             } => {
-                // Rare and large: it would make each call as large.
+                // This future is rare and large. Boxed, it does not enlarge the future of every call.
                 Box::pin(call_again(job, unspent, waits, other_route_first, pacer)).await;
             }
         }
@@ -122,7 +123,7 @@ impl AnsweredCall {
             maybe_delivered: judgement.maybe_delivered,
             has_rest: judgement.rest.is_some(),
             renewed: judgement.renewed,
-            message: job.number(),
+            message: job.id_hash(),
             keys: &job.own_keys(),
             tries: job.history.tries,
             once: match self.claims.keep_unknown() {

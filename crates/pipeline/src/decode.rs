@@ -202,7 +202,7 @@ impl Decoder<'_> {
         }
         let wait = self.arrival.wait;
         if wait > rules.calls.max_hold {
-            // It came back before its time: it goes back for the rest.
+            // The message came back too early: it waits again for the rest of its time.
             let rest = self.route.sharing.opening(now + wait).since(now);
             return Err(history.later(rest, now));
         }

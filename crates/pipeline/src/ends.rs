@@ -57,7 +57,7 @@ pub(super) struct LeavingMessage<'a> {
     pub(super) verdict: Verdict,
     /// A reason that the verdict does not have.
     pub(super) why: Option<Why<'a>>,
-    /// To its last call.
+    /// The answer to its last call.
     pub(super) answer: Option<&'a Answer>,
 }
 

@@ -1,5 +1,5 @@
-//! The way to a pacer: what calls and routes send to it, and what they know of its clock and its limit. How they freeze
-//! the limit is in `freezes`, and what they tell the store of a breaker in `breakers`.
+//! The channel to a pacer: what calls and routes send to it, and what they know of its clock and its limit. How they
+//! freeze the limit is in `freezes`, and what they tell the store of a breaker in `breakers`.
 
 mod breakers;
 mod freezes;
@@ -98,7 +98,7 @@ impl SharedSlots {
     }
 }
 
-/// The way to a pacer: cheap to clone, one per call.
+/// A sender to a pacer, and what others may know of its state: cheap to clone, one per call.
 #[derive(Clone, Debug)]
 pub(super) struct PacerHandle {
     pub(super) clock: Clock,

@@ -1,4 +1,5 @@
-//! A message between decoding and its verdict: its type shows what it has been through, and handing it on consumes it.
+//! A message between decoding and its verdict. A delivery, a waiting message and a job are types, and handing one on
+//! consumes it. What a waiting message has been through since (asked, permitted) is in its `asked` and its permit.
 //! A [`WaitingMessage`] has the [`Job`] and its request; [`WaitingMessage::begin_call`] takes them apart.
 //!
 //! ```text
@@ -197,7 +198,7 @@ impl Job {
     }
 
     /// A number of its message, the same in this process wherever the message waited meanwhile.
-    pub(super) fn number(&self) -> u64 {
+    pub(super) fn id_hash(&self) -> u64 {
         let mut hasher = DefaultHasher::new();
         self.delivery.message().id().hash(&mut hasher);
         hasher.finish()

@@ -12,20 +12,20 @@
 //! |---|---|
 //! | `receive` | takes deliveries from a queue |
 //! | `decode` | makes messages of them; `history` is what their headers say, `job` has the types of a message |
-//! | `handle` | the way to a pacer: calls and routes report to its loop as a `ToPacer` |
+//! | `handle` | the channel to a pacer: calls and routes report to its loop as a `ToPacer` |
 //! | `pacer` | the loop, which asks `core::scheduler` what to do; `alarm` is its timer |
 //! | `admit` | asks the keyed limits for the messages that the next slots would take |
 //! | `send` | makes the call |
 //! | `after_call` | does what `core::after_call` decides from the answer, whose numbers `figures` reads |
 //! | `again` | makes the request once more, for another call |
 //! | `uncalled` | messages that leave without a call |
-//! | `verdict` | makes the verdicts, but for "done" |
+//! | `verdict` | makes the verdicts that end a message or park it |
 //! | `ends` | gives them; beside it the journal and results |
 //! | `route` | the parts of a route: whether it sends and consumes, what it holds, what it knows of other routes |
 //! | `permit` | what a message took of its keyed limits, and how that is returned |
 //! | `limit` | what is known of a limit: its current policy, its rows, what was measured |
 //! | `policies` | keeps limits and routes at what the fleet has agreed on |
-//! | `handshakes` | measures the way to the downstream |
+//! | `handshakes` | measures the network to the downstream |
 //! | `progress` | watches that calls leave |
 //! | `pipeline` | makes all of it, starts it and stops it |
 //! | `meters` | what is counted |

@@ -40,7 +40,7 @@ pub(super) async fn run(route: Arc<Route>, pacer: PacerHandle, clock: Clock) {
         if let Some(pause) = route.fitness.pause_left() {
             sleep(pause.min(route.rules.ack_margin)).await;
             give_back_old(&route, &mut deliveries, &mut emptied, clock.now());
-            // Nothing more moves here; another route may send these, which go back to the queue.
+            // Messages of other routes go back to the queue: this route decodes none now.
             while moved_in.try_recv().is_ok() {
                 route.sharing.note_released();
             }
@@ -54,7 +54,7 @@ pub(super) async fn run(route: Arc<Route>, pacer: PacerHandle, clock: Clock) {
             _ = moved_in.recv_many(&mut moved_batch, BATCH) => {}
         }
         let now = clock.now();
-        // The tap opens only once the time of the store is known.
+        // The tap opens only once the time of the store is known. Without it no message can be judged: these go back.
         let Some(store) = pacer.known_store_time(now) else {
             delivered.clear();
             moved_batch

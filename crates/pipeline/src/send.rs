@@ -109,8 +109,8 @@ fn end_unsent_call(in_flight: CallInFlight, pacer: &PacerHandle) {
     }
 }
 
-/// The call was not written before its slot had passed. A message that this happens to again and again is the
-/// reason itself, as far as is known: others go before it.
+/// The call was not written before its slot had passed. If a message misses its slot again and again, the message
+/// itself is probably the cause (it is large): others go first.
 async fn put_back_late(mut job: Box<Job>, permit: Permit, pacer: &PacerHandle) {
     job.misses_in_a_row += 1;
     let (count, route) = (job.misses_in_a_row, Arc::clone(&job.route));

@@ -1,5 +1,5 @@
-//! The verdicts: what becomes of a message, with all that a person, a replay or the next round needs in its
-//! headers. Only "done" is made elsewhere.
+//! The verdicts that end a message or park it, with all that a person, a replay or the next round needs in its
+//! headers. `history` makes those that send a message back; "done" is given where it is known.
 //!
 //! A message is unfit where no request can be made from it, or where a limit can never let it pass. `decode` finds most
 //! of these, and `uncalled::departed` those that were in memory when a limit was lowered. Both ask [`judge_unfit`] for

@@ -146,7 +146,7 @@ pub struct SettlementSender {
 }
 
 impl SettlementSender {
-    /// A way, and its end.
+    /// A sender for verdicts, and the receiver of the session.
     #[must_use]
     pub fn new() -> (Self, mpsc::UnboundedReceiver<Settlement>) {
         let (settlements, receiver) = mpsc::unbounded_channel();
@@ -154,7 +154,7 @@ impl SettlementSender {
         (Self { settlements, ended }, receiver)
     }
 
-    /// The same way for another session, which ends by itself.
+    /// A sender to the same receiver for another session, with an end of its own.
     #[must_use]
     pub fn apart(&self) -> Self {
         Self {

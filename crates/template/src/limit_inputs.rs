@@ -1,7 +1,7 @@
 //! The keys and costs of a message, for the limits of its route.
 //!
-//! A template that contains `none` and returns it makes no key: its limit does not count the message, so two
-//! limits with opposite conditions are two classes. A `null` of the message is an error in a template without
+//! A template of a key may return `none`: then the limit does not count this message. Two limits with opposite
+//! conditions so make two classes of messages. A `null` of the message is an error in a template without
 //! `none`, and so is a message that no limit counts: it would be sent without a limit.
 
 use std::fmt;
@@ -79,7 +79,7 @@ struct Own {
     timezone: Option<Template>,
 }
 
-/// What counts the segments of a text. A missing field is treated as where the text is sent.
+/// What counts the segments of a text. A missing field gives the same text here as in the request.
 struct Segments {
     /// The place of their limit.
     limit: usize,

@@ -109,7 +109,7 @@ pub struct CallEnd<'a> {
     pub has_rest: bool,
     /// The call had credentials that were refused and have been replaced since: it shows nothing about the next call.
     pub renewed: bool,
-    /// A number made from the id of the message: messages with the same id have the same number.
+    /// A hash of the id of the message.
     pub message: u64,
     /// The keys of the message that are not for all messages.
     pub keys: &'a [KeyId],

@@ -1,8 +1,8 @@
 //! What a route may send now, and how its messages wait while it may not.
 //!
 //! Problem: a route that sends nothing still holds messages: ready, permitted, delayed, or being asked about. All of
-//! them wait for the same time, and go at once if the route opens before it. So [`SendRule::hold`] and
-//! [`GateChange::hold`] tell the scheduler.
+//! them wait for the same time, and go at once if the route opens before it. So [`SendRule::defer_in`] and
+//! [`GateChange::defer_in`] tell the scheduler.
 
 use std::time::Duration;
 

@@ -32,7 +32,7 @@ pub(super) struct Lease {
     /// because clocks drift apart and a slow limit has slots minutes ahead. An answer that shows a step of the store's
     /// clock does not.
     pub(super) first: Mono,
-    /// That possible error. The slot itself may lie twice as much earlier.
+    /// The possible error of the mapping. The true time of the slot lies up to twice this before `first`.
     pub(super) doubt: Duration,
     pub(super) used: u32,
     /// Whether an answer since the grant was fast enough to show that the mapping still holds.

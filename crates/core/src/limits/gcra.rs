@@ -1,9 +1,9 @@
 //! Emission intervals with a burst: the generic cell rate algorithm, as in `CL.THROTTLE`.
 //!
-//! One unit is emitted every `period / units` microseconds, and `burst` more may come early. The
-//! state is the level: what was taken and has not been emitted yet (the theoretical arrival time of the next unit, minus
-//! now, in another unit). It is counted in parts, `period` of them for one unit, and `units` of them are emitted in each
-//! microsecond. So all is in whole numbers, and no time is lost to rounding, however often a key is asked for.
+//! One unit is emitted every `period / units` microseconds, and `burst` more may come early. The state is the level:
+//! what was taken and has not been emitted yet (the theoretical arrival time of the next unit, minus now, in another
+//! unit). It is counted in parts, `period` of them for one unit, and `units` of them are emitted in each microsecond.
+//! So all is in whole numbers, and no time is lost to rounding, however often a key is asked for.
 //!
 //! The period is the window plus the headroom, so that calls which arrive up to a headroom late
 //! keep the window: with a burst of zero, any `units + 1` grants in a row span a period or more.

@@ -47,9 +47,9 @@ pub struct Rows {
 }
 
 impl Rows {
-    /// The slot that is due on a row. A missed slot of the main row can still count for a message of several slots, which
-    /// is sent at the last of them: the earlier ones just may not be used for anything else. Without that, a message whose permit comes later
-    /// than its last slot could miss one in each run of slots, and never be sent.
+    /// The slot that is due on a row. A missed slot of the main row can still count for a message of several slots,
+    /// which is sent at the last of them: the earlier ones just may not be used for anything else. Without that, a
+    /// message whose permit comes later than its last slot could miss one in each run of slots, and never be sent.
     pub(super) fn due(&mut self, row: Row, now: Mono) -> Option<Slot> {
         let holder = self.holder_mut(row)?;
         let due = holder.due(now);

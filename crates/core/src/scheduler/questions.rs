@@ -10,8 +10,9 @@
 //! The next question does not wait for the answer to the last one: with a store far away, the permits
 //! would be old before they came. A few questions are in flight at a time, some distance apart.
 //!
-//! However many slots are near, the number of grants that are wanted at a time has a bound: it rises after each
-//! question that got all that it wanted, and is halved after permits ran out. Otherwise a machine that is slower than
+//! However many slots are near, the number of grants that are wanted at a time has a bound, which works like the
+//! congestion window of TCP: it grows by a sixteenth and one after each question that got all that it wanted, and is
+//! halved after permits ran out. Otherwise a machine that is slower than
 //! its slots would refund most of what it asks for. A route without a paced limit has no slots; the same bound
 //! applies, beginning with a few.
 //!
@@ -85,12 +86,15 @@ pub struct Questions {
     startup_listen: Duration,
     jitter: Jitter,
     clock: ClockMap,
-    /// Questions in flight, the grants that they want, and when the last one left.
+    /// How many questions are in flight.
     in_flight: u32,
+    /// The grants that the questions in flight want.
     wanted: u64,
+    /// When the last question left.
     last_sent: Option<Mono>,
-    /// When the first answer came, and the last one.
+    /// When the first answer came.
     first_answered: Option<Mono>,
+    /// When the last answer came.
     last_answered: Option<Mono>,
     failures: Failures,
     /// Smoothed round trip.

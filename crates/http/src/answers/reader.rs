@@ -32,7 +32,7 @@ use sluiced_template::{AnswerReading, AnswerTemplates};
 /// A key by which the downstream recognizes repeats (draft-ietf-httpapi-idempotency-key-header).
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 
-/// Judges the answers of one downstream.
+/// Reads the answer to a call, and makes a judgement of it.
 pub(crate) struct AnswerReader {
     judge: HttpJudge,
     words: AnswerTemplates,

@@ -79,7 +79,8 @@ impl Holding {
         }
     }
 
-    /// Takes in a message that exists since `waits_since`; `None` if it must make room for others.
+    /// Takes in a message that waits since `waits_since`: since it was published, or since its route opened; `None` if
+    /// it must make room for others.
     pub(crate) fn take_in(
         self: &Arc<Self>,
         share: TenantShare,
