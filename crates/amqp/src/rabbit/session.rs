@@ -93,14 +93,18 @@ pub(super) struct Session {
 }
 
 impl Session {
-    /// Opens a channel and makes sure that the queues exist. Consumes nothing yet.
+    /// Makes sure that the queues exist and may be consumed, and opens a channel. Consumes nothing yet.
+    ///
+    /// A queue that is missing or refused is tried again for as long as the route lives, and each refusal uses up a
+    /// number of a channel (`topology`). So all that may be refused is asked on the connection that holds nothing.
     pub(super) async fn open(
         context: Arc<RouteContext>,
+        counting: &LiveConnection,
         live: Arc<LiveConnection>,
     ) -> Result<Self, RabbitError> {
+        let consumers = Consumers::new(declare(&context, counting).await?);
+        counting.may_consume(context.route.queue()).await?;
         let channel = live.open_channel().await?;
-        let groups = declare(&context, &live).await?;
-        let consumers = Consumers::new(groups);
         let (sink, settlements) = SettlementSender::new();
         Ok(Self {
             unsettled: Unsettled::new(&context.route, consumers.prefetches()),
