@@ -67,8 +67,9 @@ type Label = (Arc<str>, &'static str);
 /// How a session ended.
 #[derive(Debug)]
 pub(super) enum Ended {
-    /// The session must be opened again.
-    Lost(RabbitError),
+    /// The session must be opened again. What it leaves comes again with the next one; if none follows, with another
+    /// replica.
+    Lost(RabbitError, Leftover),
     /// On purpose.
     Closed(Leftover),
 }
@@ -130,8 +131,8 @@ impl Session {
         match self.serve(tap, closing).await {
             Ok(end) => Ended::Closed(self.close(end).await),
             Err(error) => {
-                self.save().await;
-                Ended::Lost(error)
+                let left = self.save().await;
+                Ended::Lost(error, left)
             }
         }
     }

@@ -71,11 +71,13 @@ async fn supervise(context: Arc<RouteContext>, channels: ServeChannels) {
         log: LogLimit::new(LOG_EVERY),
         again: LogLimit::new(LOG_EVERY),
     };
+    // What the last session left. It comes again with the next one.
+    let mut lost = Leftover::default();
     let left = loop {
         let mut closed = closing.clone();
         let started = Instant::now();
         let session = tokio::select! {
-            _ = closed.wait_for(Option::is_some) => break Leftover::default(),
+            _ = closed.wait_for(Option::is_some) => break lost,
             session = open(&context) => session,
         };
         let (error, waits) = match session {
@@ -84,7 +86,10 @@ async fn supervise(context: Arc<RouteContext>, channels: ServeChannels) {
                 history.note_opened(&context.route, context.clock.now());
                 let error = match session.run(&mut tap, &mut closing).await {
                     Ended::Closed(left) => break left,
-                    Ended::Lost(error) => error,
+                    Ended::Lost(error, left) => {
+                        lost = left;
+                        error
+                    }
                 };
                 // Beside another client's exclusive consumer, which no question beforehand shows.
                 let is_refused = matches!(error, RabbitError::Refused { .. });
@@ -100,7 +105,7 @@ async fn supervise(context: Arc<RouteContext>, channels: ServeChannels) {
         show_down(&link, &error);
         let wait = history.note_lost(&context, &error, waits, started);
         tokio::select! {
-            _ = closed.wait_for(Option::is_some) => break Leftover::default(),
+            _ = closed.wait_for(Option::is_some) => break lost,
             () = sleep(wait) => {}
         }
     };
