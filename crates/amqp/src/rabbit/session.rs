@@ -152,7 +152,7 @@ impl Session {
                 .due()
                 .map(|due| Instant::from_std(self.context.clock.instant(due)));
             tokio::select! {
-                received = self.consumers.next() => self.receive(received).await?,
+                received = self.consumers.next() => self.receive(received)?,
                 // Never zero: we hold a sender ourselves.
                 _ = self.settlements.recv_many(&mut inbox, BURST) => {
                     for settlement in inbox.drain(..) {
@@ -191,14 +191,17 @@ impl Session {
 
     async fn on_news(&mut self, news: News) -> Result<(), RabbitError> {
         match news {
-            News::Parked(parked_queues) => self.join(&parked_queues).await,
+            News::Parked { there, gone } => {
+                self.forget(&gone);
+                self.join(&there).await
+            }
             News::Unconsumed(since, error) if self.consumers.were_open(since) => Err(error),
             News::Unconsumed(..) => Ok(()),
         }
     }
 
     /// Handles a delivery or the end of a consumer, and all others that are ready without waiting.
-    async fn receive(&mut self, first: ConsumerEvent) -> Result<(), RabbitError> {
+    fn receive(&mut self, first: ConsumerEvent) -> Result<(), RabbitError> {
         let mut received = Some(first);
         let mut burst = 0;
         while let Some(next) = received {
@@ -210,7 +213,7 @@ impl Session {
                     if queue == self.context.route.queue() {
                         return Err(RabbitError::Missing { queue });
                     }
-                    self.part(&queue).await?;
+                    self.part(&queue);
                 }
             }
             burst += 1;
