@@ -251,6 +251,9 @@ impl Session {
         if was_forged {
             self.context.log_forged();
         }
+        let Some(original) = self.end_spent(tag, original) else {
+            return;
+        };
         let verdict = if original.mark().is_some() {
             self.verdict_elsewhere(&original, now)
         } else if message.redelivered {
