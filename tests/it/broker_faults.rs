@@ -1,4 +1,5 @@
 //! What becomes of messages when RabbitMQ fails: nothing is lost, nothing is acknowledged early.
+mod arrivals;
 mod bench;
 mod copies;
 mod neighbours;

@@ -1,5 +1,6 @@
 //! The real program as a process: how it starts, what it logs, how it ends.
 mod embedded;
+mod looks;
 mod outside;
 mod panics;
 mod refused;

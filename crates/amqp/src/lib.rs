@@ -22,6 +22,9 @@ use sluiced_ports::queue::QueuePart;
 /// Between attempts to reach a broker, or to have a copy confirmed. However long it was away, everything
 /// works again within three seconds: one attempt in two seconds is no load for a broker.
 const BACKOFF: Backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(2));
+/// Between attempts that the broker refuses on a connection that routes share: each refusal uses up a number of a
+/// channel (`topology`), and a connection without such numbers ends for all of them.
+const REFUSED: Backoff = Backoff::new(Duration::from_secs(5), Duration::from_secs(60));
 /// A connection or a session that lived so long was healthy: the next failure starts with a short wait.
 const HEALTHY: Duration = Duration::from_secs(10);
 /// How often a fault that lasts is logged.

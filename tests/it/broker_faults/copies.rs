@@ -2,10 +2,11 @@
 
 use std::collections::BTreeSet;
 
+use bytes::Bytes;
 use lapin::BasicProperties;
 use lapin::types::{AMQPValue, FieldTable};
-use sluiced_ports::message::header;
-use sluiced_ports::queue::Verdict;
+use sluiced_ports::message::{Properties, header};
+use sluiced_ports::queue::{Publication, Verdict};
 use sluiced_settings::types::QueueType;
 
 use crate::support::broker::Broker;
@@ -230,4 +231,63 @@ async fn a_queue_that_is_declared_between_two_copies_gets_none_twice() {
     }
     assert!(in_part, "it was never declared between two copies");
     bench.subscription.close(BOUND).await;
+}
+
+/// The result of the message, for a queue.
+fn result_for(queue: &str) -> Option<Publication> {
+    Some(Publication {
+        routing_key: queue.to_owned(),
+        body: Bytes::from_static(b"{}"),
+        properties: Properties::default(),
+        headers: Vec::new(),
+        stands_in: false,
+    })
+}
+
+/// The copy of a message that was set aside is published again if its confirm was lost, and may then exist twice.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_message_that_was_set_aside_twice_has_one_result_and_no_other_call() {
+    let server = shared();
+    let broker = Broker::connect(&server.url()).await;
+    let (user, mut quick) = own_user(server);
+    // It is set aside after a quarter of that.
+    quick.settings.ack_timeout = Length(Duration::from_secs(20));
+    let mut bench = Bench::start(quick, QueueType::Quorum);
+    let results = format!("{}.out", bench.queue);
+    // The longest that this route has.
+    let wait = format!("{}.wait.32s", bench.queue);
+    broker.declare(&bench.queue, "quorum").await;
+    broker.publish(&bench.queue, messages([1])).await;
+    let delivery = bench.next().await;
+    assert!(delivery.settle_with(Verdict::Done, result_for(&results)));
+    let aside = || bench.events.settled_as("later") == 1;
+    eventually(BOUND, "it is set aside", aside).await;
+    let copy = broker.drain(&wait).await;
+    assert_eq!(copy.len(), 1);
+
+    // The first copy has its verdict, and its session is lost before that is carried out.
+    let tried = bench.events.settled_as("unconfirmed");
+    broker.publish(&bench.queue, copy.clone()).await;
+    let again = || bench.events.settled_as("unconfirmed") > tried;
+    eventually(BOUND, "its result is tried", again).await;
+    server.close_connections_of(&user);
+    let redelivered = || bench.events.settled_as("redelivered") == 1;
+    eventually(BOUND, "it came again", redelivered).await;
+    broker.declare(&results, "quorum").await;
+    // It may have been set aside once more.
+    let done = || bench.events.settled_as("done") == 1;
+    eventually(3 * BOUND, "it is done", done).await;
+
+    broker.publish(&bench.queue, copy).await;
+    eventually_async(BOUND, "the second copy is settled", || async {
+        let left = broker.counts(&bench.queue).await;
+        left == Some((0, 1)) && server.unacknowledged(&bench.queue) == 0
+    })
+    .await;
+    assert!(bench.deliveries.try_recv().is_err(), "none is called again");
+    bench.subscription.close(BOUND).await;
+    for queue in [&bench.queue, &wait] {
+        assert_eq!(broker.counts(queue).await, Some((0, 0)), "{queue}");
+    }
+    assert_eq!(broker.drain(&results).await.len(), 1);
 }

@@ -184,3 +184,37 @@ async fn an_empty_parked_queue_can_be_deleted_at_any_time() {
     }
     bench.subscription.close(BOUND).await;
 }
+
+/// While nothing is consumed, the broker does not tell that a queue is gone: the session would lose its channel over
+/// it when it consumes again, and with that the calls under way.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_parked_queue_that_is_deleted_while_nothing_is_consumed_costs_no_session() {
+    let server = shared();
+    let parked = |queue: &str| name_of(queue, ParkedQueue::of(2));
+    let broker = Broker::connect(&server.url()).await;
+    let queue = format!("q-{}", uuid::Uuid::new_v4());
+    broker.declare(&queue, "classic").await;
+    broker.publish(&queue, messages([0])).await;
+    let mut bench = Bench::start_on(options(server), QueueType::Classic, queue.clone(), true);
+    let held = bench.next().await;
+    let has = async |consumers| {
+        eventually_async(BOUND, "the parked queue and its consumers", || async {
+            broker.counts(&parked(&queue)).await == Some((0, consumers))
+        })
+        .await;
+    };
+    has(1).await;
+    bench.subscription.set_tap(Tap::Closed);
+    has(0).await;
+    broker.delete(&parked(&queue)).await;
+    // It is made again.
+    let gone = || bench.events.settled_as("gone") == 1;
+    eventually(BOUND, "it is missed", gone).await;
+    has(0).await;
+    bench.subscription.set_tap(Tap::Open);
+    has(1).await;
+    assert!(!held.is_stale(), "all in one session");
+    assert!(held.settle(Verdict::Done));
+    bench.subscription.close(BOUND).await;
+    assert_eq!(numbers(&broker, &queue).await, BTreeSet::new());
+}

@@ -7,7 +7,7 @@ use sluiced_ports::queue::{Delivery, Verdict};
 use sluiced_settings::types::QueueType;
 
 use crate::support::broker::Broker;
-use crate::support::messages::{number, options};
+use crate::support::messages::{dead, number, options};
 use crate::support::rabbit::Rabbit;
 use crate::support::wait::{eventually, eventually_async};
 
@@ -136,4 +136,28 @@ async fn a_quorum_queue_that_stood_still_forgets_no_acknowledgement() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_classic_queue_that_stood_still_forgets_no_acknowledgement() {
     a_broker_that_stood_still_forgets_no_acknowledgement(QueueType::Classic).await;
+}
+
+/// The messages of a session that was lost come again, also if no other session follows.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stop_after_a_lost_session_counts_what_comes_again() {
+    let server = shared();
+    let broker = Broker::connect(&server.url()).await;
+    let (user, options) = own_user(server);
+    let mut bench = Bench::start(options, QueueType::Quorum);
+    broker.declare(&bench.queue, "quorum").await;
+    bench.up().await;
+    broker.publish(&bench.queue, messages(1..=3)).await;
+    let mut held = bench.take(3).await;
+    // No copy is confirmed.
+    server.set_permissions("/", &user, [".*", "^$", ".*"]);
+    assert!(held.remove(0).settle(dead()));
+    let tried = || bench.events.settled_as("unconfirmed") > 0;
+    eventually(BOUND, "its copy is refused", tried).await;
+    server.change_password(&user, "another");
+    server.close_connections_of(&user);
+    bench.down("the user or the password is wrong").await;
+    let left = bench.subscription.close(BOUND).await;
+    assert_eq!((left.given_back, left.unsettled), (2, 1));
+    assert!(held.iter().all(Delivery::is_stale));
 }

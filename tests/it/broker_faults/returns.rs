@@ -156,3 +156,36 @@ async fn large_messages_that_find_no_room_are_not_lost() {
     assert_eq!((seen.len() as u64, lost), (COUNT, Some((0, 0))));
     bench.subscription.close(BOUND).await;
 }
+
+/// A parked queue that was declared before the broker knew queues without a limit. Parked messages are kept from
+/// expiring by returns, here ten times a second; one that was returned often is copied, so that its count starts again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn parked_messages_are_not_returned_until_they_are_dropped() {
+    const LIMIT: i64 = 100;
+    /// This test looks by returns, too, so it looks seldom.
+    const SELDOM: Duration = Duration::from_millis(600);
+    let server = shared();
+    let broker = Broker::connect(&server.url()).await;
+    let queue = format!("q-{}", uuid::Uuid::new_v4());
+    broker.declare(&queue, "quorum").await;
+    let parked = format!("{queue}.parked.0");
+    let dropped = limited(&broker, &parked, LIMIT).await;
+    broker.publish(&parked, messages([1])).await;
+    for _ in 0..10 {
+        assert_eq!(broker.give_back(&parked).await, 1);
+    }
+    let mut renewing = options(server);
+    renewing.renew = Duration::from_millis(100);
+    let bench = Bench::start_on(renewing, QueueType::Quorum, queue, true);
+    bench.subscription.set_tap(Tap::Closed);
+    bench.up().await;
+    eventually_async(BOUND, "its count starts again", || async {
+        tokio::time::sleep(SELDOM).await;
+        let returns = broker.returns(&parked).await;
+        returns.is_some_and(|returns| returns < 10)
+    })
+    .await;
+    assert_eq!(broker.counts(&dropped).await, Some((0, 0)));
+    bench.subscription.close(BOUND).await;
+    assert_eq!(numbers(&broker, &parked).await, [1].into());
+}

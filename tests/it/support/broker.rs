@@ -225,6 +225,23 @@ impl Broker {
         all
     }
 
+    /// How often the first message of a quorum queue was returned, by the queue's own count; `None`: none is ready.
+    /// This look is another return.
+    pub async fn returns(&self, queue: &str) -> Option<i64> {
+        let options = BasicGetOptions::default();
+        let message = self.channel.basic_get(queue.into(), options).await;
+        let delivery = message.expect("a get")?.delivery;
+        let back = BasicNackOptions {
+            multiple: false,
+            requeue: true,
+        };
+        let returned = self.channel.basic_nack(delivery.delivery_tag, back).await;
+        returned.expect("a nack");
+        let headers = delivery.properties.headers().clone().unwrap_or_default();
+        let count = headers.inner().get("x-delivery-count");
+        Some(count.map_or(0, |count| count.as_long_long_int().expect("a count")))
+    }
+
     /// Takes all ready messages and returns them to the queue; returns how many there were.
     pub async fn give_back(&self, queue: &str) -> u64 {
         let mut last = None;

@@ -268,6 +268,14 @@ impl Rabbit {
         }
     }
 
+    /// The lines of its log that contain `text`; it has only warnings and errors.
+    #[must_use]
+    pub fn said(&self, text: &str) -> usize {
+        let log = std::fs::read(self.log()).unwrap_or_default();
+        let log = String::from_utf8_lossy(&log);
+        log.lines().filter(|line| line.contains(text)).count()
+    }
+
     fn log(&self) -> PathBuf {
         self.dir.path().join("output.log")
     }

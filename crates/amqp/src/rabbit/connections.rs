@@ -45,7 +45,7 @@ const CLOSING: Duration = Duration::from_secs(2);
 pub(super) struct Connections {
     pub(super) consuming: SharedConnection,
     pub(super) publishing: SharedConnection,
-    /// For looks at queues. It holds nothing, so that it may end at any time.
+    /// For looks at queues, and for declarations. It holds nothing, so that it may end at any time.
     pub(super) counting: SharedConnection,
     routes: AtomicUsize,
 }

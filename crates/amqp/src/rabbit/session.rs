@@ -67,8 +67,9 @@ type Label = (Arc<str>, &'static str);
 /// How a session ended.
 #[derive(Debug)]
 pub(super) enum Ended {
-    /// The session must be opened again.
-    Lost(RabbitError),
+    /// The session must be opened again. What it leaves comes again with the next one; if none follows, with another
+    /// replica.
+    Lost(RabbitError, Leftover),
     /// On purpose.
     Closed(Leftover),
 }
@@ -93,14 +94,18 @@ pub(super) struct Session {
 }
 
 impl Session {
-    /// Opens a channel and makes sure that the queues exist. Consumes nothing yet.
+    /// Makes sure that the queues exist and may be consumed, and opens a channel. Consumes nothing yet.
+    ///
+    /// A queue that is missing or refused is tried again for as long as the route lives, and each refusal uses up a
+    /// number of a channel (`topology`). So all that may be refused is asked on the connection that holds nothing.
     pub(super) async fn open(
         context: Arc<RouteContext>,
+        counting: &LiveConnection,
         live: Arc<LiveConnection>,
     ) -> Result<Self, RabbitError> {
+        let consumers = Consumers::new(declare(&context, counting).await?);
+        counting.may_consume(context.route.queue()).await?;
         let channel = live.open_channel().await?;
-        let groups = declare(&context, &live).await?;
-        let consumers = Consumers::new(groups);
         let (sink, settlements) = SettlementSender::new();
         Ok(Self {
             unsettled: Unsettled::new(&context.route, consumers.prefetches()),
@@ -126,8 +131,8 @@ impl Session {
         match self.serve(tap, closing).await {
             Ok(end) => Ended::Closed(self.close(end).await),
             Err(error) => {
-                self.save().await;
-                Ended::Lost(error)
+                let left = self.save().await;
+                Ended::Lost(error, left)
             }
         }
     }
@@ -147,7 +152,7 @@ impl Session {
                 .due()
                 .map(|due| Instant::from_std(self.context.clock.instant(due)));
             tokio::select! {
-                received = self.consumers.next() => self.receive(received).await?,
+                received = self.consumers.next() => self.receive(received)?,
                 // Never zero: we hold a sender ourselves.
                 _ = self.settlements.recv_many(&mut inbox, BURST) => {
                     for settlement in inbox.drain(..) {
@@ -186,14 +191,17 @@ impl Session {
 
     async fn on_news(&mut self, news: News) -> Result<(), RabbitError> {
         match news {
-            News::Parked(parked_queues) => self.join(&parked_queues).await,
+            News::Parked { there, gone } => {
+                self.forget(&gone);
+                self.join(&there).await
+            }
             News::Unconsumed(since, error) if self.consumers.were_open(since) => Err(error),
             News::Unconsumed(..) => Ok(()),
         }
     }
 
     /// Handles a delivery or the end of a consumer, and all others that are ready without waiting.
-    async fn receive(&mut self, first: ConsumerEvent) -> Result<(), RabbitError> {
+    fn receive(&mut self, first: ConsumerEvent) -> Result<(), RabbitError> {
         let mut received = Some(first);
         let mut burst = 0;
         while let Some(next) = received {
@@ -205,7 +213,7 @@ impl Session {
                     if queue == self.context.route.queue() {
                         return Err(RabbitError::Missing { queue });
                     }
-                    self.part(&queue).await?;
+                    self.part(&queue);
                 }
             }
             burst += 1;
@@ -243,6 +251,9 @@ impl Session {
         if was_forged {
             self.context.log_forged();
         }
+        let Some(original) = self.end_spent(tag, original) else {
+            return;
+        };
         let verdict = if original.mark().is_some() {
             self.verdict_elsewhere(&original, now)
         } else if message.redelivered {

@@ -14,7 +14,8 @@ use super::connections::Connections;
 use super::options::{RabbitOptions, RouteOptions};
 use super::queues::RouteQueues;
 use super::session::{Ended, KeptVerdicts, RouteContext, Session};
-use crate::{BACKOFF, HEALTHY, LOG_EVERY, QueueEvents};
+use crate::{BACKOFF, HEALTHY, LOG_EVERY, QueueEvents, REFUSED};
+use sluiced_core::backoff::Backoff;
 use sluiced_core::time::Mono;
 use sluiced_ports::clock::Clock;
 use sluiced_ports::connect::Link;
@@ -70,33 +71,41 @@ async fn supervise(context: Arc<RouteContext>, channels: ServeChannels) {
         log: LogLimit::new(LOG_EVERY),
         again: LogLimit::new(LOG_EVERY),
     };
+    // What the last session left. It comes again with the next one.
+    let mut lost = Leftover::default();
     let left = loop {
         let mut closed = closing.clone();
         let started = Instant::now();
         let session = tokio::select! {
-            _ = closed.wait_for(Option::is_some) => break Leftover::default(),
+            _ = closed.wait_for(Option::is_some) => break lost,
             session = open(&context) => session,
         };
-        let error = match session {
+        let (error, waits) = match session {
             Ok(session) => {
                 link.send_replace(context.queues.unusable.link());
                 history.note_opened(&context.route, context.clock.now());
-                match session.run(&mut tap, &mut closing).await {
+                let error = match session.run(&mut tap, &mut closing).await {
                     Ended::Closed(left) => break left,
-                    Ended::Lost(error) => error,
-                }
+                    Ended::Lost(error, left) => {
+                        lost = left;
+                        error
+                    }
+                };
+                // Beside another client's exclusive consumer, which no question beforehand shows.
+                let is_refused = matches!(error, RabbitError::Refused { .. });
+                (error, if is_refused { &REFUSED } else { &BACKOFF })
             }
             // The connection has a backoff and a log line of its own.
             Err(NotOpen::Connection(error)) => {
                 show_down(&link, &error);
                 continue;
             }
-            Err(NotOpen::Channel(error)) => error,
+            Err(NotOpen::Channel(error)) => (error, &BACKOFF),
         };
         show_down(&link, &error);
-        let wait = history.note_lost(&context, &error, started);
+        let wait = history.note_lost(&context, &error, waits, started);
         tokio::select! {
-            _ = closed.wait_for(Option::is_some) => break Leftover::default(),
+            _ = closed.wait_for(Option::is_some) => break lost,
             () = sleep(wait) => {}
         }
     };
@@ -135,6 +144,7 @@ impl SessionHistory {
         &mut self,
         context: &RouteContext,
         error: &RabbitError,
+        waits: &Backoff,
         started: Instant,
     ) -> Duration {
         if started.elapsed() >= HEALTHY {
@@ -149,7 +159,7 @@ impl SessionHistory {
             tracing::warn!(route = %route.name, queue = route.queue(), %error, "the queue cannot be consumed, trying again{more}");
             self.is_down = true;
         }
-        BACKOFF.half_jitter(self.failures, rand::random())
+        waits.half_jitter(self.failures, rand::random())
     }
 }
 
@@ -160,14 +170,17 @@ enum NotOpen {
 }
 
 async fn open(context: &Arc<RouteContext>) -> Result<Session, NotOpen> {
-    let consuming = &context.connections.consuming;
+    let connections = &context.connections;
+    let consuming = &connections.consuming;
     // Whether the broker can be reached is found out, and reported, while the store is away, too.
     consuming.acquire().await.map_err(NotOpen::Connection)?;
     // Without a key neither a copy can be made nor one that comes back be read.
     context.marks.known().await;
+    let counting = connections.counting.acquire().await;
+    let counting = counting.map_err(NotOpen::Connection)?;
     // The connection may have ended meanwhile.
     let live = consuming.acquire().await.map_err(NotOpen::Connection)?;
-    let session = Session::open(Arc::clone(context), live).await;
+    let session = Session::open(Arc::clone(context), &counting, live).await;
     session.map_err(NotOpen::Channel)
 }
 

@@ -302,6 +302,28 @@ impl LiveConnection {
         }
     }
 
+    /// Whether a queue may be consumed, asked without consuming it. Costs a channel.
+    ///
+    /// RabbitMQ has no question "may I?". It checks rights first and arguments second, and only then acts. So it is
+    /// asked with an argument that no broker accepts.
+    pub(in crate::rabbit) async fn may_consume(&self, queue: &str) -> Result<(), RabbitError> {
+        let channel = self.open_channel().await?;
+        let mut impossible = FieldTable::default();
+        impossible.insert("x-priority".into(), text("no number"));
+        let name = queue.into();
+        let asking = async move {
+            let options = BasicConsumeOptions::default();
+            let consuming = channel.basic_consume(name, "".into(), options, impossible);
+            consuming.await.map(drop)
+        };
+        let answer = self.hold_until_answered("basic.consume", asking).await?;
+        match answer.map_err(|error| RabbitError::about_consumer(queue, &error)) {
+            // Only the argument was refused, or the connection ended, which the next operation on it shows.
+            Ok(()) | Err(RabbitError::Lost { .. }) => Ok(()),
+            refused => refused,
+        }
+    }
+
     /// The answer to a synchronous operation.
     pub(in crate::rabbit) async fn answer_to<T>(
         &self,

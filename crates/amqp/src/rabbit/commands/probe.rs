@@ -2,7 +2,7 @@
 //!
 //! Problem: RabbitMQ has no question "may I?". It checks rights first and arguments second, and only then
 //! acts. So each right is tried with an argument that no broker accepts: without the right the answer is
-//! 403, with it 406, and nothing was consumed or declared. An existing queue of ours is declared as `run`
+//! 403, with it 406, and nothing was consumed (`topology`) or declared. An existing queue of ours is declared as `run`
 //! would declare it, which changes nothing or shows that its settings differ.
 
 use std::time::Duration;
@@ -10,7 +10,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use lapin::BasicProperties;
 use lapin::options::{ConfirmSelectOptions, QueueDeclareOptions};
-use lapin::types::{AMQPValue, FieldTable};
+use lapin::types::AMQPValue;
 use secrecy::ExposeSecret as _;
 use tokio::time::Instant;
 use url::Url;
@@ -158,7 +158,8 @@ async fn tried(
     found: bool,
 ) -> Result<Vec<String>, RabbitError> {
     if found {
-        may_consume(live, route.queue()).await?;
+        let may_consume = live.may_consume(route.queue()).await;
+        may_consume.map_err(RabbitError::of_right)?;
     }
     results_have_a_place(live, route).await?;
     let work = route.settings.declare.then_some(Target::Work);
@@ -228,20 +229,6 @@ async fn results_have_a_place(
         // Whether it is there shows with the first result.
         Err(RabbitError::Refused { .. }) => Ok(()),
         Err(error) => Err(error),
-    }
-}
-
-/// Needs the right to read.
-async fn may_consume(live: &LiveConnection, queue: &str) -> Result<(), RabbitError> {
-    let channel = live.open_channel().await?;
-    let mut impossible = FieldTable::default();
-    impossible.insert(
-        "x-priority".into(),
-        AMQPValue::LongString("no number".into()),
-    );
-    match live.consume(&channel, queue, impossible).await {
-        Err(error @ (RabbitError::Stream { .. } | RabbitError::Missing { .. })) => Err(error),
-        answer => refused(answer.map(drop)),
     }
 }
 

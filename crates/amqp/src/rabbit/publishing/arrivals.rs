@@ -3,20 +3,22 @@
 //!
 //! Problem: the centre must learn that what it delivered is safe, and only then. So each comes with a sender, which is
 //! used once the broker has confirmed it or not taken it. Nothing is tried again here: the centre keeps what was not
-//! confirmed, and delivers it again. So what is under way is bounded by what the centre sends at a time.
+//! confirmed, and delivers it again. So what is under way is bounded by what the centre sends at a time. After a fault
+//! nothing is taken for a moment: each try may use up a number of a channel (`topology`), and a centre may deliver
+//! again at once.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::mpsc;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 use tracing::{info, warn};
 
 use crate::rabbit::RabbitError;
 use crate::rabbit::confirms::{ConfirmChannel, CopyMessage, Decided, next_decided, usable_channel};
 use crate::rabbit::connections::Connections;
 use crate::rabbit::messages::convert::copies::result_properties;
-use crate::{LOG_EVERY, QueueEvents, ResultOutcome};
+use crate::{LOG_EVERY, QueueEvents, REFUSED, ResultOutcome};
 use sluiced_ports::clock::Clock;
 use sluiced_ports::queue::PublishRequest;
 use sluiced_settings::types::{Results, Unroutable};
@@ -26,6 +28,8 @@ use sluiced_telemetry::LogLimit;
 const WAITING: usize = 1_000;
 /// While there is no room, how often it is looked at whether the centre still waits.
 const LOOK: Duration = Duration::from_secs(1);
+/// For so long nothing is taken after a fault.
+const PAUSE: Duration = Duration::from_secs(1);
 
 /// Publishes what arrives for one route.
 pub(in crate::rabbit) struct ArrivalPublisher {
@@ -48,6 +52,7 @@ impl ArrivalPublisher {
     async fn run(self, mut requests: mpsc::Receiver<PublishRequest>) {
         let mut open: Option<ConfirmChannel<PublishRequest>> = None;
         let log = LogLimit::new(LOG_EVERY);
+        let mut not_before = Instant::now();
         loop {
             if let Some(open) = &mut open {
                 // One queue that does not confirm must not keep out what goes to others.
@@ -59,7 +64,14 @@ impl ArrivalPublisher {
             let ended = tokio::select! {
                 request = requests.recv(), if has_room => {
                     let Some(request) = request else { return };
-                    self.publish(&mut open, request).await
+                    // The centre waits no longer, or keeps it for a moment.
+                    if request.confirmed.is_closed() || Instant::now() < not_before {
+                        continue;
+                    }
+                    match self.publish(&mut open, request).await {
+                        Ok(()) => continue,
+                        error => error,
+                    }
                 }
                 () = sleep(LOOK), if !has_room => continue,
                 decided = next_decided(&mut open) => decided.map(|publications| self.report_decided(publications)),
@@ -70,9 +82,15 @@ impl ArrivalPublisher {
                 }
                 Ok(()) => {}
                 Err(error) => {
-                    if let Some(open) = open.take() {
-                        // Without a result they count as not confirmed.
-                        drop(open.close().await);
+                    // Behind an alarm, those under way are taken once it is over.
+                    if !matches!(error, RabbitError::Blocked) {
+                        let is_refused = matches!(error, RabbitError::Refused { .. });
+                        let pause = if is_refused { REFUSED.max } else { PAUSE };
+                        not_before = Instant::now() + pause;
+                        if let Some(open) = open.take() {
+                            // Without a result they count as not confirmed.
+                            drop(open.close().await);
+                        }
                     }
                     if let Some(more) = log.fault(&error.to_string(), self.clock.now()) {
                         let route = &self.route;
@@ -88,9 +106,10 @@ impl ArrivalPublisher {
         open: &mut Option<ConfirmChannel<PublishRequest>>,
         request: PublishRequest,
     ) -> Result<(), RabbitError> {
-        // It waited for too long.
-        if request.confirmed.is_closed() {
-            return Ok(());
+        if open.is_none() {
+            // Where it is missing, each publication would cost a channel of the connection that all copies go over.
+            let counting = self.connections.counting.acquire().await?;
+            counting.find_exchange(&self.results.exchange).await?;
         }
         let open =
             usable_channel(open, self.connections.publishing.acquire(), self.confirm).await?;

@@ -50,6 +50,16 @@ impl RoutePublishing {
         }
     }
 
+    /// Looks for a place, and declares a queue that is missing.
+    async fn look_for(&self, place: Place) -> Result<(), RabbitError> {
+        let queues = &self.queues;
+        let counting = queues.connections.counting.acquire().await?;
+        match place {
+            Place::Queue(target) => queues.make_sure(&counting, target).await,
+            Place::Results => counting.find_exchange(queues.route.exchange()).await,
+        }
+    }
+
     /// A copy left headers behind.
     fn log_shortened(&self) {
         let RouteQueues { events, route, .. } = &*self.queues;
@@ -135,6 +145,7 @@ impl Publisher {
             failing: Arc::clone(&failing),
             open: None,
             declared: HashSet::new(),
+            unusable: HashMap::new(),
             ready: VecDeque::new(),
             waiting: Vec::new(),
             retry_at: Instant::now(),
@@ -172,6 +183,8 @@ struct Outbox {
     open: Option<ConfirmChannel<Republish>>,
     /// What exists, as far as is known.
     declared: HashSet<Place>,
+    /// Where nothing can be published now, and why: not tried before `retry_at`.
+    unusable: HashMap<Place, RabbitError>,
     ready: VecDeque<Republish>,
     /// Failed: ready again at `retry_at`.
     waiting: Vec<Republish>,
@@ -206,6 +219,7 @@ impl Outbox {
                     self.ready.extend(fresh.drain(..));
                 }
                 () = sleep_until(self.retry_at), if !self.waiting.is_empty() => {
+                    self.unusable.clear();
                     self.ready.extend(self.waiting.drain(..));
                 }
                 decided = next_decided(&mut self.open) => self.on_decided(decided).await,
@@ -225,6 +239,10 @@ impl Outbox {
             .get();
         while let Some(first) = self.ready.front() {
             let (place, bytes) = (first.to.place(), first.body.len());
+            if let Err(error) = self.make_sure(place).await {
+                self.fail_all_for(place, &error);
+                continue;
+            }
             let live = self.publishing.queues.connections.publishing.acquire();
             let open = usable_channel(&mut self.open, live, confirm).await?;
             if open.live.is_blocked() {
@@ -232,24 +250,6 @@ impl Outbox {
             }
             if !open.takes(bytes) {
                 return Ok(());
-            }
-            // The work queue exists: its messages are the ones that are copied.
-            if place != Place::Queue(Target::Work) && !self.declared.contains(&place) {
-                let route = &self.publishing.queues.route;
-                let declared = match place {
-                    Place::Queue(target) => {
-                        self.publishing.queues.make_sure(&open.live, target).await
-                    }
-                    Place::Results => open.live.find_exchange(route.exchange()).await,
-                };
-                open.was_left_alone();
-                match declared {
-                    Ok(()) => drop(self.declared.insert(place)),
-                    Err(error) => {
-                        self.fail_all_for(place, &error);
-                        continue;
-                    }
-                }
             }
             let Some(republish) = self.ready.pop_front() else {
                 return Ok(());
@@ -271,6 +271,27 @@ impl Outbox {
             }
         }
         Ok(())
+    }
+
+    /// Makes sure that a place exists. Each look for one that is missing uses up a number of a channel (`topology`):
+    /// so it is looked for on the connection that holds nothing, and once until the copies that wait are tried again.
+    async fn make_sure(&mut self, place: Place) -> Result<(), RabbitError> {
+        if let Some(error) = self.unusable.get(&place) {
+            return Err(error.clone());
+        }
+        // The work queue exists: its messages are the ones that are copied.
+        if place == Place::Queue(Target::Work) || self.declared.contains(&place) {
+            return Ok(());
+        }
+        let found = self.publishing.look_for(place).await;
+        if let Some(open) = &mut self.open {
+            open.was_left_alone();
+        }
+        match &found {
+            Ok(()) => drop(self.declared.insert(place)),
+            Err(error) => drop(self.unusable.insert(place, error.clone())),
+        }
+        found
     }
 
     /// Handles copies that were decided.
@@ -342,6 +363,10 @@ impl Outbox {
         self.declared.clear();
         if let Some(open) = self.open.take() {
             for copy in open.close().await {
+                // Without the right to publish, each new channel would be lost, too.
+                if matches!(error, RabbitError::Refused { .. }) {
+                    self.unusable.insert(copy.to.place(), error.clone());
+                }
                 self.fail(copy, error);
             }
         }

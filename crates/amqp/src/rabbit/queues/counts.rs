@@ -44,9 +44,11 @@ const OFTEN: Duration = Duration::from_secs(1);
 /// What a session should know of its queues.
 #[derive(Debug)]
 pub(in crate::rabbit) enum News {
-    /// Parked queues to consume: those of a route that does not park, and those that can be used again. The session
-    /// knows which it has already.
-    Parked(Vec<ParkedQueue>),
+    /// Parked queues that are there and to be consumed, which the session may know already, and those that are gone.
+    Parked {
+        there: Vec<ParkedQueue>,
+        gone: Vec<ParkedQueue>,
+    },
     /// The work queue had no consumer, from that time on.
     Unconsumed(Mono, RabbitError),
 }
@@ -268,7 +270,11 @@ impl QueueCounter {
         };
         let made = self.queues.make_sure(&live, target).await;
         if let (Ok(()), Target::Parked(parked_queue)) = (made, target) {
-            self.tell(News::Parked(vec![parked_queue]));
+            let there = vec![parked_queue];
+            self.tell(News::Parked {
+                there,
+                gone: Vec::new(),
+            });
         }
     }
 

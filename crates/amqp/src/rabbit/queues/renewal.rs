@@ -5,8 +5,8 @@
 //! classic queue is kept by each look at it, so by counting its messages (`counts`). A quorum queue is not (tried on
 //! RabbitMQ 3.10; its page about quorum queues says so too), only by reading from it. So one message of each quorum
 //! queue that holds some is read now and then, and given back at once: it keeps its place and the time that it has
-//! left. The broker counts that as a return. A dead letter that was returned often is copied, so that its count starts
-//! again (`letters`).
+//! left. The broker counts that as a return. A dead letter or a parked message that was returned often is copied, so
+//! that its count starts again (`letters`). A message leaves a wait queue before it was returned often.
 //!
 //! A policy whose `expires` is shorter than [`RENEW`](crate::rabbit::options::RENEW) cannot be kept off like this:
 //! `check --connect` names it (`management`), and what it deletes is reported (`vanished`).
@@ -54,11 +54,11 @@ impl Renewal {
         match target {
             // It is consumed, and belongs to its operator.
             Target::Work => Ok(()),
-            Target::Wait(_) | Target::Parked(_) => {
+            Target::Wait(_) => {
                 let live = self.queues.connections.counting.acquire().await?;
                 live.read_one(&queue).await
             }
-            Target::Dead => {
+            Target::Parked(_) | Target::Dead => {
                 let Some(mut letters) = Letters::open(&self.queues.options, &queue).await? else {
                     return Ok(());
                 };

@@ -182,6 +182,14 @@ impl Consumers {
         .await
     }
 
+    /// A queue is gone.
+    fn forget(&mut self, queue: &str) {
+        for group in &mut self.groups {
+            group.queues.retain(|known| known != queue);
+        }
+        self.groups.retain(|group| !group.queues.is_empty());
+    }
+
     /// Takes out the open consumers, to be cancelled ([`cancel_consumers`]).
     pub(super) fn take_open(&mut self) -> Vec<Consumer> {
         let open = std::mem::take(&mut self.open).into_iter();
@@ -266,35 +274,26 @@ impl Session {
         Ok(())
     }
 
-    /// A parked queue was deleted. The session goes on: calls are under way, and would be repeated. A route
-    /// that parks declares the queue again; otherwise it was left behind, and is not needed.
-    pub(super) async fn part(&mut self, queue: &str) -> Result<(), RabbitError> {
-        let route = &self.context.route;
-        let groups = &mut self.consumers.groups;
-        for group in groups.iter_mut() {
-            group.queues.retain(|known| known != queue);
+    /// These parked queues are gone. Of those that are consumed the broker tells it by itself.
+    pub(super) fn forget(&mut self, parked_queues: &[ParkedQueue]) {
+        if self.consumers.is_open() {
+            return;
         }
-        groups.retain(|group| !group.queues.is_empty());
-        let target = |parked_queue: &ParkedQueue| {
-            Target::Parked(*parked_queue).queue(route.queue()) == queue
-        };
-        let Some(parked_queue) = ParkedQueue::all().find(target) else {
-            return Ok(());
-        };
-        self.context
-            .queues
-            .report_gone(Target::Parked(parked_queue));
-        if !route.parks() {
-            return Ok(());
+        for queue in Group::parked(&self.context.route, parked_queues).queues {
+            self.consumers.forget(&queue);
         }
-        let made = self
-            .context
-            .queues
-            .make_sure(&self.live, Target::Parked(parked_queue));
-        match made.await {
-            Ok(()) => self.join(&[parked_queue]).await,
-            Err(error) if error.is_of_one_queue() => Ok(()),
-            Err(error) => Err(error),
+    }
+
+    /// A parked queue was deleted. The session goes on: calls are under way, and would be repeated. If the route parks,
+    /// the queue is soon declared again (`counts`); otherwise it was left behind, and is not needed.
+    pub(super) fn part(&mut self, queue: &str) {
+        self.consumers.forget(queue);
+        let work = self.context.route.queue();
+        let target = ParkedQueue::all()
+            .map(Target::Parked)
+            .find(|target| target.queue(work) == queue);
+        if let Some(target) = target {
+            self.context.queues.report_gone(target);
         }
     }
 

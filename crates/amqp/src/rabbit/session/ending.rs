@@ -24,8 +24,9 @@ const ROUNDS: usize = 3;
 impl Session {
     /// The channel or a consumer is lost. A consumer can end while its channel lives: then acknowledgements
     /// still count, and each one that is written avoids a repeat. Verdicts with unconfirmed copies are kept
-    /// for the next session, and so are those of calls that are still under way.
-    pub(super) async fn save(mut self) {
+    /// for the next session, and so are those of calls that are still under way. Returns what is left if there is no
+    /// next session.
+    pub(super) async fn save(mut self) -> Leftover {
         self.sink.end();
         while let Ok((tag, outcome)) = self.publisher.decided.try_recv() {
             self.on_published(tag, outcome);
@@ -42,10 +43,12 @@ impl Session {
             }
             self.end_channel();
         }
+        let left = self.uncertain();
         let now = self.context.clock.now();
         let (undecided, kept) = self.unsettled.end();
         self.context.kept.keep(kept.into_iter(), now);
         LateVerdicts::start(self.context, self.settlements, undecided);
+        left
     }
 
     /// The broker gets back what it delivered on this channel.
@@ -65,17 +68,16 @@ impl Session {
     /// Makes the given verdicts safe; the end of the channel gives back the rest.
     pub(super) async fn close(mut self, end: Instant) -> Leftover {
         let finished = timeout_at(end, self.finish()).await;
-        let (given_back, unsettled) = match finished {
-            Ok(Ok(given_back)) => (given_back, 0),
+        match finished {
+            Ok(Ok(given_back)) => Leftover {
+                given_back,
+                unsettled: 0,
+            },
             Ok(Err(error)) => {
                 tracing::warn!(route = %self.context.route.name, %error, "verdicts could not be made safe");
                 self.uncertain()
             }
             Err(_) => self.uncertain(),
-        };
-        Leftover {
-            given_back,
-            unsettled,
         }
     }
 
@@ -137,14 +139,14 @@ impl Session {
         Ok(came)
     }
 
-    /// What is left when time runs out: copies under way have verdicts, the rest have none.
-    fn uncertain(&self) -> (u64, u64) {
+    /// What is left when time runs out or the channel is lost: copies under way have verdicts, the rest have none.
+    fn uncertain(&self) -> Leftover {
         let unsettled = self.unsettled.unconfirmed() as u64;
         let outstanding = self.unsettled.acks.outstanding() as u64;
         let without_verdict = outstanding.saturating_sub(unsettled);
-        (
-            without_verdict,
-            unsettled + self.unsettled.acks.settled() as u64,
-        )
+        Leftover {
+            given_back: without_verdict,
+            unsettled: unsettled + self.unsettled.acks.settled() as u64,
+        }
     }
 }

@@ -13,11 +13,13 @@
 //! Otherwise a message that looks the same could die without a call weeks later.
 //!
 //! A message that was set aside (`placeless`) carries a mark that no other one has, and is recognized by that. It may
-//! wait behind a backlog, so its verdict is kept for [`MARKED_AGE`].
+//! wait behind a backlog, so its verdict is kept for [`MARKED_AGE`]. Once the verdict is carried out, the mark is
+//! *spent*: the copy may exist twice, because the confirm of the first one was lost, and the other one is not needed
+//! any more.
 
-use std::collections::HashMap;
-use std::sync::Mutex;
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use lapin::protocol::basic::gen_properties;
@@ -35,6 +37,9 @@ use sluiced_ports::queue::{Publication, Verdict};
 const AGE: Duration = Duration::from_secs(3600);
 /// How long that of a message with a mark is kept.
 const MARKED_AGE: Duration = Duration::from_secs(24 * 3600);
+
+/// So many spent marks are known. A copy whose mark is forgotten waits for an hour, and is called again.
+const SPENT: usize = 20_000;
 
 /// Equal for messages with the same properties and body, which are interchangeable.
 type Fingerprint = [u8; 32];
@@ -54,8 +59,33 @@ struct VerdictMemory {
     verdicts: HashMap<MessageIdentity, Vec<KeptEntry>>,
     /// The verdicts of messages that were set aside, by their marks.
     marked: HashMap<String, (Mono, PublishingVerdict)>,
+    spent: SpentMarks,
     /// How many calls of sessions that ended are under way for a message.
     awaited: HashMap<MessageIdentity, usize>,
+}
+
+/// Marks of messages whose verdict is carried out.
+#[derive(Debug, Default)]
+struct SpentMarks {
+    marks: HashSet<Arc<str>>,
+    /// The oldest first.
+    by_age: VecDeque<(Mono, Arc<str>)>,
+}
+
+impl SpentMarks {
+    fn add(&mut self, mark: &str, now: Mono) {
+        let mark: Arc<str> = mark.into();
+        if self.marks.insert(Arc::clone(&mark)) {
+            self.by_age.push_back((now, mark));
+        }
+        let is_old = |at: Mono| now.since(at) >= MARKED_AGE;
+        while let Some((at, oldest)) = self.by_age.front()
+            && (is_old(*at) || self.by_age.len() > SPENT)
+        {
+            self.marks.remove(oldest);
+            self.by_age.pop_front();
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -113,6 +143,18 @@ impl KeptVerdicts {
     pub(super) fn unmark(&self, mark: &str) -> Option<PublishingVerdict> {
         let (_, verdict) = lock(&self.known).marked.remove(mark)?;
         Some(verdict)
+    }
+
+    /// The verdict of a message is carried out: if it has a mark, no other copy with that mark is needed.
+    pub(super) fn spend_mark(&self, original: &Original, now: Mono) {
+        if let Some(mark) = original.mark() {
+            lock(&self.known).spent.add(mark, now);
+        }
+    }
+
+    /// Whether the verdict of the message with that mark is carried out.
+    pub(super) fn is_spent(&self, mark: &str) -> bool {
+        lock(&self.known).spent.marks.contains(mark)
     }
 
     /// Calls of these messages are under way, and their session has ended.

@@ -10,6 +10,9 @@
 //! one gets it. After [`MOST`] rounds, about an hour, the replica that kept the verdict is taken for dead, and the
 //! message is called again. A publisher that writes a mark makes only its own message wait.
 //!
+//! A copy exists twice if its confirm was lost and it was published again. The one that comes after the verdict was
+//! carried out is acknowledged, and nothing else.
+//!
 //! If the wait queue does not take it either, the message goes back to its queue, and is known again by its content. A
 //! broker may count such returns and drop the message in the end: so after some of them a copy with a mark goes to the
 //! end of its queue instead. If that queue is full, too, the message goes back all the same.
@@ -31,13 +34,25 @@ const MOST: i64 = 60;
 
 impl CopyVerdict {
     /// The mark that the copy gets.
-    fn mark(&self) -> Option<&str> {
+    pub(super) fn mark(&self) -> Option<&str> {
         let (_, mark) = self.patch.iter().find(|(name, _)| *name == header::KEPT)?;
         mark.as_text()
     }
 }
 
 impl Session {
+    /// Acknowledges a message whose verdict was carried out with another copy of it. Returns any other message.
+    pub(super) fn end_spent(&mut self, tag: u64, original: Original) -> Option<Original> {
+        let mark = original.mark();
+        if !mark.is_some_and(|mark| self.context.kept.is_spent(mark)) {
+            return Some(original);
+        }
+        let route = Arc::clone(&self.context.route.name);
+        let label: Label = (route, Verdict::Dropped.label());
+        self.end_delivery(tag, &original, Fate::Ack, label);
+        None
+    }
+
     /// The verdict on a message with a mark, which this process keeps or another one may keep; `None`: it is called.
     pub(super) fn verdict_elsewhere(
         &self,

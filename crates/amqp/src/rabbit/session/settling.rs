@@ -113,6 +113,11 @@ impl Session {
         match (outcome, verdict) {
             (CopyOutcome::Nowhere, verdict) => self.set_aside_or_give_back(tag, original, verdict),
             (CopyOutcome::Safe, PublishingVerdict::Copy(copy)) => {
+                // With the same mark it is only set aside once more: its verdict is still to come.
+                if copy.mark() != original.mark() {
+                    let now = self.context.clock.now();
+                    self.context.kept.spend_mark(&original, now);
+                }
                 self.end_delivery(tag, &original, Fate::Ack, copy.label);
             }
             (CopyOutcome::Safe, PublishingVerdict::WithResult(with_result)) => {
@@ -125,6 +130,8 @@ impl Session {
         let label = (Arc::clone(&route), verdict.label());
         match verdict {
             Verdict::Done | Verdict::Dropped => {
+                let now = self.context.clock.now();
+                self.context.kept.spend_mark(&original, now);
                 return self.end_delivery(tag, &original, Fate::Ack, label);
             }
             Verdict::GiveBack => return self.end_delivery(tag, &original, Fate::Requeue, label),

@@ -8,6 +8,10 @@
 //! A route that does not park consumes messages that an earlier configuration left in parked queues, so that
 //! none stays there ([`LeftBehind`]). Such queues may appear at any time: another replica with the other
 //! configuration declares them, and ends.
+//!
+//! A parked queue may be deleted while the session consumes nothing, so that the broker tells it nothing: it would lose
+//! its channel over a consumer of that queue. So each count says which of them are there and which are gone. A route
+//! that parks declares those again.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -59,22 +63,44 @@ impl ParkedCounter {
     }
 
     async fn count(&self) -> Result<u64, RabbitError> {
-        let live = self.0.queues.connections.counting.acquire().await?;
+        let Self(counter) = self;
+        let live = counter.queues.connections.counting.acquire().await?;
         let mut channel = live.open_channel().await?;
-        let mut count = 0;
+        // They are tried again every few seconds (`QueueCounter::run`).
+        let unusable = counter.queues.unusable.targets();
+        let (mut count, mut missing) = (0, None);
+        let (mut there, mut gone) = (Vec::new(), Vec::new());
         for parked_queue in ParkedQueue::all() {
             let target = Target::Parked(parked_queue);
-            let messages = self.0.messages(&live, &mut channel, target).await?;
-            let queue = || target.queue(self.0.queues.route.queue());
-            count += match messages {
-                LookResult::Holds(found) => u64::from(found.messages),
-                LookResult::Missing => return Err(RabbitError::Missing { queue: queue() }),
+            if unusable.contains(&target) {
+                missing = Some(parked_queue);
+                continue;
+            }
+            match counter.messages(&live, &mut channel, target).await? {
+                LookResult::Holds(found) => {
+                    count += u64::from(found.messages);
+                    there.push(parked_queue);
+                }
+                LookResult::Missing => gone.push(parked_queue),
                 LookResult::Refused(reason) => return Err(RabbitError::Refused { reason }),
-            };
+            }
         }
         // Whether this is answered changes nothing.
         live.close(&channel, "counted").await.ok();
-        Ok(count)
+        let missing = missing.or(gone.first().copied());
+        counter.tell(News::Parked {
+            there,
+            gone: gone.clone(),
+        });
+        for parked_queue in gone {
+            counter.try_again(Target::Parked(parked_queue)).await;
+        }
+        match missing.map(Target::Parked) {
+            None => Ok(count),
+            Some(target) => Err(RabbitError::Missing {
+                queue: target.queue(counter.queues.route.queue()),
+            }),
+        }
     }
 }
 
@@ -123,9 +149,11 @@ impl LeftBehind {
                 "parked queues of an earlier configuration are consumed too; delete them when they are empty"
             );
         }
+        let gone: Vec<ParkedQueue> = known.difference(&parked_queues).copied().collect();
         *known = parked_queues;
-        if !known.is_empty() {
-            self.0.tell(News::Parked(known.iter().copied().collect()));
+        if !known.is_empty() || !gone.is_empty() {
+            let there = known.iter().copied().collect();
+            self.0.tell(News::Parked { there, gone });
             self.0.report_count(QueuePart::Parked, messages);
         }
         Ok(())

@@ -120,6 +120,32 @@ fn a_mark_finds_its_verdict_once_and_no_other_message_does() {
     assert!(kept.unmark(&mark).is_none());
 }
 
+/// A mark is not spent when its verdict is taken: the session may be lost before that is carried out.
+#[test]
+fn a_mark_is_spent_once_its_verdict_is_carried_out() {
+    let kept = KeptVerdicts::default();
+    kept.consumes(1);
+    let at = |seconds: u64| Mono::from_micros(seconds * 1_000_000);
+    let verdict = || PublishingVerdict::Copy(to_end_of_queue(&"sms".into()));
+    let mark = kept.mark(verdict(), at(1)).expect("there is room");
+    let copy = with_mark(&mark);
+    for _ in 0..2 {
+        let taken = kept.take(&copy, at(2)).expect("its verdict");
+        assert!(!kept.is_spent(&mark));
+        kept.keep_one(&copy, taken, at(2));
+    }
+    kept.spend_mark(&copy, at(3));
+    kept.spend_mark(&original(), at(3));
+    assert!(kept.is_spent(&mark));
+    // It makes room for later ones, by its age or their number.
+    kept.spend_mark(&with_mark("of the next day"), at(3) + MARKED_AGE);
+    assert!(!kept.is_spent(&mark) && kept.is_spent("of the next day"));
+    for number in 0..SPENT {
+        kept.spend_mark(&with_mark(&number.to_string()), at(3) + MARKED_AGE);
+    }
+    assert!(!kept.is_spent("of the next day") && kept.is_spent("0"));
+}
+
 #[test]
 fn so_many_marks_and_no_more() {
     let kept = KeptVerdicts::default();
