@@ -55,6 +55,8 @@ USER 10001:10001
 # Inside a container, loopback is not reachable from outside: publishing the port decides
 # what can reach it.
 ENV SLUICED__ADMIN__LISTEN=0.0.0.0:9464
+# Commands in a running container find the configuration that it runs.
+ENV SLUICED_CONFIG=/etc/sluiced/sluiced.toml
 EXPOSE 9464
 
 # /healthz and not /readyz: an orchestrator restarts what is unhealthy, and a restart does not

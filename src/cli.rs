@@ -42,7 +42,7 @@ use sluiced_telemetry::logs;
 /// Sends a RabbitMQ queue to a rate-limited downstream: as fast as the limit that all replicas
 /// share allows, never faster, and without losing a message.
 #[derive(Parser, Debug)]
-#[command(version, max_term_width = 100)]
+#[command(version, max_term_width = 100, after_help = FIRST_STEPS)]
 struct Arguments {
     #[command(subcommand)]
     command: Command,
@@ -51,36 +51,41 @@ struct Arguments {
 #[derive(Subcommand, Debug)]
 enum Command {
     /// Run the daemon
+    ///
+    /// SIGTERM or SIGINT: calls in flight are finished, and nothing is lost; a second one ends it at once.
+    /// SIGHUP: the files are read again; values of limits change at once, all else needs a restart.
     Run(run::RunArgs),
-    /// Show all faults of a configuration; try the servers it names
+    /// Show all faults of a configuration, or say in words what it does; --connect also tries the servers
     Check(check::CheckArgs),
     /// A first configuration, every key with its default, or the JSON schema for editors
     #[command(subcommand)]
     Config(config::ConfigCommand),
+    /// What a configuration makes of messages and answers, as a file of tests expects it
+    Test(test::TestArgs),
+    /// What a route would do with expected messages: waits, backlog, standstills
+    Plan(plan::PlanArgs),
+    /// What would happen to a message, and why it waits; makes no call and takes no units
+    Try(trial::TryArgs),
+    /// The state of the fleet: limits, routes, replicas, last events
+    Status(status::StatusArgs),
+    /// The state of the fleet, live in the terminal, until q
+    Top(top::TopArgs),
+    /// Check whether a running daemon is ready (for container health checks)
+    ///
+    /// A liveness probe needs `--url http://127.0.0.1:9464/healthz`: a daemon that is not ready must not be restarted.
+    Health(status::HealthArgs),
+    /// The limits of the running fleet: list, show, set, adopt, pause, resume, open
+    Limits(limits::LimitsArgs),
+    /// The routes of the running fleet: list, pause, resume
+    Routes(routes::RoutesArgs),
+    /// One message: whether it is a dead letter, and what the limits know of its keys
+    Find(find::FindArgs),
     /// Dead letters: list them, show one, replay or drop them
     Dead(dead::DeadArgs),
     /// Show on this machine that a limit holds: with nothing installed, or on your own RabbitMQ and Redis
     Demo(demo::DemoArgs),
-    /// One message: whether it is a dead letter, and what the limits know of its keys
-    Find(find::FindArgs),
-    /// Check whether a running daemon is ready (for container health checks)
-    Health(status::HealthArgs),
-    /// The limits of the running fleet: list, show, set, pause, resume, open
-    Limits(limits::LimitsArgs),
-    /// The routes of the running fleet: list, pause, resume
-    Routes(routes::RoutesArgs),
-    /// What a route would do with expected messages: waits, backlog, standstills
-    Plan(plan::PlanArgs),
-    /// The state of the fleet: limits, routes, replicas, last warnings
-    Status(status::StatusArgs),
-    /// The state of the fleet, live in the terminal, until q
-    Top(top::TopArgs),
-    /// What a configuration makes of messages and answers, as a file of tests expects it
-    Test(test::TestArgs),
     /// Take units of a limit in Redis, as CL.THROTTLE does (for scripts)
     Throttle(throttle::ThrottleArgs),
-    /// What would happen to a message, and why it waits; makes no call and takes no units
-    Try(trial::TryArgs),
     /// Print what a shell needs to complete commands and options
     Completions(shell::CompletionsArgs),
     /// Print the manual page, or write one for each command
@@ -92,6 +97,17 @@ enum Command {
     #[command(hide = true)]
     Sim(sim::SimArgs),
 }
+
+/// Shown below the commands, and in the manual.
+const FIRST_STEPS: &str = "\
+First steps:
+  sluiced demo
+  sluiced config init --kind sms > sms.toml
+  sluiced check --connect --config sms.toml
+  sluiced run --config sms.toml
+
+SLUICED_CONFIG names the configuration where --config does not.
+Exit codes: 0 done, 1 failed or \"no\", 2 wrong arguments, 3 a list left some messages over, 78 wrong configuration.";
 
 /// Threads for blocking work: stdin takes one for as long as it is read, and files of a list one at a time.
 const BLOCKING: usize = 8;

@@ -15,6 +15,7 @@ use crate::wire::Probe;
 use sluiced_http::answers_in_words;
 use sluiced_settings::types::{Downstream, LimitBackend, Settings};
 use sluiced_settings::{self as settings, Faults, Loaded, Severity};
+use sluiced_telemetry::traces;
 
 /// No probe may take longer.
 const PROBE_BOUND: Duration = Duration::from_secs(15);
@@ -75,6 +76,10 @@ where
             return Ok(Exit::WrongConfiguration);
         }
     };
+    if let Some(why) = traces::not_built() {
+        writeln!(out, "error: {why}")?;
+        return Ok(Exit::WrongConfiguration);
+    }
     if args.print {
         for value in loaded.origins.all() {
             writeln!(out, "{value}")?;

@@ -75,13 +75,13 @@ pub struct Acks<L> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AckBounds {
     /// At once when so many deliveries were settled since the last batch.
-    pub full: usize,
+    pub max_batch: usize,
     /// Otherwise so long after the first.
     pub linger: Duration,
     /// Behind an unsettled head: frames of their own this long after they were settled …
-    pub patience: Duration,
+    pub blocked_linger: Duration,
     /// … or at once when so many are settled there.
-    pub blocked: usize,
+    pub max_blocked: usize,
 }
 
 impl AckBounds {
@@ -90,10 +90,10 @@ impl AckBounds {
     pub fn for_prefetch(prefetch: u16) -> Self {
         let prefetch = usize::from(prefetch);
         Self {
-            full: (prefetch / 8).clamp(1, 50),
+            max_batch: (prefetch / 8).clamp(1, 50),
             linger: Duration::from_millis(5),
-            patience: Duration::from_millis(50),
-            blocked: (prefetch / 4).max(1),
+            blocked_linger: Duration::from_millis(50),
+            max_blocked: (prefetch / 4).max(1),
         }
     }
 }
@@ -137,7 +137,7 @@ impl<L: Clone> Acks<L> {
         self.settled
             .insert(tag, PendingSettlement { fate, label, at });
         self.fresh += 1;
-        let due = if self.fresh >= self.bounds.full {
+        let due = if self.fresh >= self.bounds.max_batch {
             now
         } else {
             now + self.bounds.linger
@@ -165,7 +165,7 @@ impl<L: Clone> Acks<L> {
     }
 
     /// The frames that are worth writing now.
-    pub fn take(&mut self, now: Mono) -> Batch<L> {
+    pub fn frames_due(&mut self, now: Mono) -> Batch<L> {
         self.collect(Some(now))
     }
 
@@ -225,11 +225,11 @@ impl<L: Clone> Acks<L> {
     /// The deliveries that are settled behind an unsettled head and must not wait for it; all of them without
     /// `now`.
     fn collect_blocked(&mut self, batch: &mut Batch<L>, now: Option<Mono>) {
-        let crowded = self.settled.len() >= self.bounds.blocked;
+        let crowded = self.settled.len() >= self.bounds.max_blocked;
         let mut due: Option<Mono> = None;
         self.settled
             .retain(|&tag, PendingSettlement { fate, label, at }| {
-                let (fate, end) = (*fate, *at + self.bounds.patience);
+                let (fate, end) = (*fate, *at + self.bounds.blocked_linger);
                 let waits = !crowded && now.is_some_and(|now| end > now);
                 if waits {
                     due = Some(due.map_or(end, |earlier| earlier.min(end)));

@@ -43,7 +43,7 @@ use super::RabbitError;
 use super::confirms::{ConfirmChannel, WINDOW};
 use super::connections::Connections;
 use super::connections::live::LiveConnection;
-use super::messages::convert::{Original, message};
+use super::messages::convert::{Original, convert_unverified};
 use super::options::RabbitOptions;
 use sluiced_ports::message::{Message, header};
 
@@ -232,7 +232,7 @@ impl Letters {
             let delivery = answer?.delivery;
             let tag = delivery.delivery_tag;
             self.held.insert(tag);
-            let (mut message, original) = message(delivery);
+            let (mut message, original) = convert_unverified(delivery);
             let made = message.headers.get(header::MESSAGE_ID);
             message.made_id = made.and_then(|id| id.as_text()).map(str::to_owned);
             self.read += 1;

@@ -177,7 +177,7 @@ impl Session {
             }
             let now = self.context.clock.now();
             if self.unsettled.acks.due().is_some_and(|due| due <= now) {
-                let batch = self.unsettled.acks.take(now);
+                let batch = self.unsettled.acks.frames_due(now);
                 self.write(batch).await?;
             }
             if self.consumers.is_open() && self.unsettled.budget.must_close(now) {
@@ -254,7 +254,7 @@ impl Session {
         let Some(original) = self.end_spent(tag, original) else {
             return;
         };
-        let verdict = if original.mark().is_some() {
+        let verdict = if original.kept_id().is_some() {
             self.verdict_elsewhere(&original, now)
         } else if message.redelivered {
             let kept = self.context.kept.take(&original, now);

@@ -33,7 +33,7 @@ fn a_prefix_takes_one_frame() {
         assert!(acks.settle(tag, Fate::Ack, (), at(1)));
     }
     assert_eq!(acks.due(), Some(at(6)));
-    let batch = acks.take(at(6));
+    let batch = acks.frames_due(at(6));
     assert_eq!(batch.frames, [frame(Fate::Ack, 3, true)]);
     assert_eq!(batch.labels.len(), 3);
     assert_eq!(acks.outstanding(), 1);
@@ -44,12 +44,12 @@ fn a_prefix_takes_one_frame() {
 fn what_a_slow_head_blocks_goes_alone() {
     let mut acks = with(3);
     acks.settle(3, Fate::Ack, (), at(0));
-    assert_eq!(acks.take(at(5)).frames, []);
-    assert_eq!(acks.take(at(50)).frames, [frame(Fate::Ack, 3, false)]);
+    assert_eq!(acks.frames_due(at(5)).frames, []);
+    assert_eq!(acks.frames_due(at(50)).frames, [frame(Fate::Ack, 3, false)]);
     assert_eq!(acks.due(), None);
     acks.settle(1, Fate::Ack, (), at(60));
     acks.settle(2, Fate::Ack, (), at(60));
-    assert_eq!(acks.take(at(65)).frames, [frame(Fate::Ack, 2, true)]);
+    assert_eq!(acks.frames_due(at(65)).frames, [frame(Fate::Ack, 2, true)]);
 }
 
 #[test]
@@ -59,7 +59,7 @@ fn a_slow_head_cannot_use_up_the_prefetch() {
         acks.settle(tag, Fate::Ack, (), at(1));
     }
     assert_eq!(acks.due(), Some(at(1)));
-    assert_eq!(acks.take(at(1)).frames.len(), 100);
+    assert_eq!(acks.frames_due(at(1)).frames.len(), 100);
 }
 
 #[test]
@@ -74,7 +74,7 @@ fn runs_of_a_fate_take_a_frame_each() {
         acks.settle(tag, fate, (), at(0));
     }
     assert_eq!(
-        acks.take(at(5)).frames,
+        acks.frames_due(at(5)).frames,
         [
             frame(Fate::Ack, 1, false),
             frame(Fate::Requeue, 3, true),
@@ -100,7 +100,7 @@ fn a_tag_settles_once() {
     assert!(acks.settle(1, Fate::Ack, (), at(0)));
     assert!(!acks.settle(1, Fate::Requeue, (), at(0)));
     assert!(!acks.settle(9, Fate::Ack, (), at(0)));
-    acks.take(at(5));
+    acks.frames_due(at(5));
     assert!(!acks.settle(1, Fate::Ack, (), at(9)));
 }
 
@@ -114,13 +114,13 @@ fn what_was_not_seen_yet_is_not_settled_along_with_others() {
         assert!(acks.settle(tag, Fate::Ack, (), at(0)));
     }
     assert!(!acks.settle(2, Fate::Ack, (), at(0)), "it is not open");
-    assert_eq!(acks.take(at(5)).frames, [frame(Fate::Ack, 1, false)]);
+    assert_eq!(acks.frames_due(at(5)).frames, [frame(Fate::Ack, 1, false)]);
     let alone = [frame(Fate::Ack, 3, false), frame(Fate::Ack, 4, false)];
-    assert_eq!(acks.take(at(50)).frames, alone);
+    assert_eq!(acks.frames_due(at(50)).frames, alone);
     assert!(acks.note_delivery(2), "it comes late");
     assert!(!acks.note_delivery(2) && !acks.note_delivery(3) && !acks.note_delivery(1));
     assert!(acks.settle(2, Fate::Ack, (), at(60)));
-    assert_eq!(acks.take(at(65)).frames, [frame(Fate::Ack, 2, false)]);
+    assert_eq!(acks.frames_due(at(65)).frames, [frame(Fate::Ack, 2, false)]);
     assert!(!acks.note_delivery(u64::MAX) && acks.note_delivery(5));
 }
 
@@ -175,7 +175,7 @@ proptest! {
             given.insert(tag);
             now += pauses[tag as usize - 1];
             if acks.due().is_some_and(|due| due <= at(now)) {
-                let batch = acks.take(at(now));
+                let batch = acks.frames_due(at(now));
                 labels += batch.labels.len();
                 for frame in batch.frames {
                     for hit in apply(&mut broker, frame) {

@@ -54,16 +54,16 @@ impl Original {
         was_returned_too_often(&self.properties)
     }
 
-    /// The mark of a message that was set aside because its verdict had no place.
-    pub(in crate::rabbit) fn mark(&self) -> Option<&str> {
+    /// The id under which a replica keeps the verdict of a message that was set aside.
+    pub(in crate::rabbit) fn kept_id(&self) -> Option<&str> {
         let headers = self.properties.headers().as_ref()?;
         match headers.inner().get(header::KEPT)? {
-            AMQPValue::LongString(mark) => std::str::from_utf8(mark.as_bytes()).ok(),
+            AMQPValue::LongString(id) => std::str::from_utf8(id.as_bytes()).ok(),
             _ => None,
         }
     }
 
-    /// How often it was set aside with this mark.
+    /// How often it was set aside with this id.
     pub(in crate::rabbit) fn rounds(&self) -> i64 {
         let headers = self.properties.headers().as_ref();
         let rounds = headers.and_then(|headers| headers.inner().get(header::KEPT_ROUNDS));
@@ -155,8 +155,10 @@ pub(in crate::rabbit) fn convert_delivery(
     }
 }
 
-/// A message as it is, for people.
-pub(in crate::rabbit) fn message(delivery: lapin::message::Delivery) -> (Message, Original) {
+/// For commands that show letters: headers of ours are not verified.
+pub(in crate::rabbit) fn convert_unverified(
+    delivery: lapin::message::Delivery,
+) -> (Message, Original) {
     let (original, redelivered) = original_of(delivery);
     (message_of(&original, redelivered), original)
 }

@@ -12,10 +12,10 @@
 //! A verdict whose message has not come back within [`AGE`] is forgotten: the message went to another replica.
 //! Otherwise a message that looks the same could die without a call weeks later.
 //!
-//! A message that was set aside (`placeless`) carries a mark that no other one has, and is recognized by that. It may
-//! wait behind a backlog, so its verdict is kept for [`MARKED_AGE`]. Once the verdict is carried out, the mark is
-//! *spent*: the copy may exist twice, because the confirm of the first one was lost, and the other one is not needed
-//! any more.
+//! A message that was set aside (`placeless`) carries a *kept id*, which no other message has, and is recognized by
+//! that. It may wait behind a backlog, so its verdict is kept for [`SET_ASIDE_AGE`]. Once the verdict is carried out,
+//! the kept id is *spent*: the copy may exist twice, because the confirm of the first one was lost, and the other one
+//! is not needed any more.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -35,10 +35,10 @@ use sluiced_ports::queue::{Publication, Verdict};
 
 /// How long a verdict is kept. A broker may be away for a while.
 const AGE: Duration = Duration::from_secs(3600);
-/// How long that of a message with a mark is kept.
-const MARKED_AGE: Duration = Duration::from_secs(24 * 3600);
+/// How long the verdict of a message that was set aside is kept.
+const SET_ASIDE_AGE: Duration = Duration::from_secs(24 * 3600);
 
-/// So many spent marks are known. A copy whose mark is forgotten waits for an hour, and is called again.
+/// So many spent ids are known. A copy whose id is forgotten waits for an hour, and is called again.
 const SPENT: usize = 20_000;
 
 /// Equal for messages with the same properties and body, which are interchangeable.
@@ -57,32 +57,32 @@ pub(in crate::rabbit) struct KeptVerdicts {
 #[derive(Debug, Default)]
 struct VerdictMemory {
     verdicts: HashMap<MessageIdentity, Vec<KeptEntry>>,
-    /// The verdicts of messages that were set aside, by their marks.
-    marked: HashMap<String, (Mono, PublishingVerdict)>,
-    spent: SpentMarks,
+    /// The verdicts of messages that were set aside, by their kept ids.
+    by_kept_id: HashMap<String, (Mono, PublishingVerdict)>,
+    spent: SpentIds,
     /// How many calls of sessions that ended are under way for a message.
     awaited: HashMap<MessageIdentity, usize>,
 }
 
 /// Marks of messages whose verdict is carried out.
 #[derive(Debug, Default)]
-struct SpentMarks {
-    marks: HashSet<Arc<str>>,
+struct SpentIds {
+    ids: HashSet<Arc<str>>,
     /// The oldest first.
     by_age: VecDeque<(Mono, Arc<str>)>,
 }
 
-impl SpentMarks {
-    fn add(&mut self, mark: &str, now: Mono) {
-        let mark: Arc<str> = mark.into();
-        if self.marks.insert(Arc::clone(&mark)) {
-            self.by_age.push_back((now, mark));
+impl SpentIds {
+    fn add(&mut self, kept_id: &str, now: Mono) {
+        let kept_id: Arc<str> = kept_id.into();
+        if self.ids.insert(Arc::clone(&kept_id)) {
+            self.by_age.push_back((now, kept_id));
         }
-        let is_old = |at: Mono| now.since(at) >= MARKED_AGE;
+        let is_old = |at: Mono| now.since(at) >= SET_ASIDE_AGE;
         while let Some((at, oldest)) = self.by_age.front()
             && (is_old(*at) || self.by_age.len() > SPENT)
         {
-            self.marks.remove(oldest);
+            self.ids.remove(oldest);
             self.by_age.pop_front();
         }
     }
@@ -123,38 +123,38 @@ impl KeptVerdicts {
         known.keep_latest(self.most.load(Ordering::Relaxed), now);
     }
 
-    /// Keeps a verdict under a new mark; `None`: so many are kept already.
-    pub(super) fn mark(&self, verdict: PublishingVerdict, now: Mono) -> Option<String> {
+    /// Keeps a verdict under a new kept id; `None`: so many are kept already.
+    pub(super) fn keep_under_id(&self, verdict: PublishingVerdict, now: Mono) -> Option<String> {
         let mut known = lock(&self.known);
         known.forget(now);
-        let has_room = known.marked.len() < self.most.load(Ordering::Relaxed);
-        has_room.then(|| known.mark(verdict, now))
+        let has_room = known.by_kept_id.len() < self.most.load(Ordering::Relaxed);
+        has_room.then(|| known.keep_under_id(verdict, now))
     }
 
-    /// Keeps a verdict under a new mark, however many are kept: its message must not be returned once more. Few
-    /// messages are returned so often while their marks are kept.
-    pub(super) fn mark_beyond(&self, verdict: PublishingVerdict, now: Mono) -> String {
+    /// Keeps a verdict under a new kept id, however many are kept: its message must not be returned once more. Few
+    /// messages are returned so often in the time for which verdicts are kept.
+    pub(super) fn keep_beyond(&self, verdict: PublishingVerdict, now: Mono) -> String {
         let mut known = lock(&self.known);
         known.forget(now);
-        known.mark(verdict, now)
+        known.keep_under_id(verdict, now)
     }
 
-    /// Takes the verdict of a mark back.
-    pub(super) fn unmark(&self, mark: &str) -> Option<PublishingVerdict> {
-        let (_, verdict) = lock(&self.known).marked.remove(mark)?;
+    /// Takes back the verdict that is kept under this id.
+    pub(super) fn take_by_id(&self, kept_id: &str) -> Option<PublishingVerdict> {
+        let (_, verdict) = lock(&self.known).by_kept_id.remove(kept_id)?;
         Some(verdict)
     }
 
-    /// The verdict of a message is carried out: if it has a mark, no other copy with that mark is needed.
-    pub(super) fn spend_mark(&self, original: &Original, now: Mono) {
-        if let Some(mark) = original.mark() {
-            lock(&self.known).spent.add(mark, now);
+    /// The verdict of a message is carried out: if it has a kept id, no other copy with that id is needed.
+    pub(super) fn spend_id(&self, original: &Original, now: Mono) {
+        if let Some(kept_id) = original.kept_id() {
+            lock(&self.known).spent.add(kept_id, now);
         }
     }
 
-    /// Whether the verdict of the message with that mark is carried out.
-    pub(super) fn is_spent(&self, mark: &str) -> bool {
-        lock(&self.known).spent.marks.contains(mark)
+    /// Whether the verdict of the message with that kept id is carried out.
+    pub(super) fn is_spent(&self, kept_id: &str) -> bool {
+        lock(&self.known).spent.ids.contains(kept_id)
     }
 
     /// Calls of these messages are under way, and their session has ended.
@@ -190,9 +190,9 @@ impl KeptVerdicts {
     /// The verdict of a message that was delivered again.
     pub(super) fn take(&self, original: &Original, now: Mono) -> Option<PublishingVerdict> {
         let mut known = lock(&self.known);
-        if let Some(mark) = original.mark() {
+        if let Some(kept_id) = original.kept_id() {
             known.forget(now);
-            return known.marked.remove(mark).map(|(_, verdict)| verdict);
+            return known.by_kept_id.remove(kept_id).map(|(_, verdict)| verdict);
         }
         if known.verdicts.is_empty() {
             return None;
@@ -217,8 +217,8 @@ impl KeptVerdicts {
 
 impl VerdictMemory {
     fn add(&mut self, original: &Original, kept: PublishingVerdict, at: Mono) {
-        if let Some(mark) = original.mark() {
-            self.marked.insert(mark.to_owned(), (at, kept));
+        if let Some(kept_id) = original.kept_id() {
+            self.by_kept_id.insert(kept_id.to_owned(), (at, kept));
             return;
         }
         let of = fingerprint(original);
@@ -226,10 +226,10 @@ impl VerdictMemory {
         entries.push(KeptEntry { at, of, kept });
     }
 
-    fn mark(&mut self, verdict: PublishingVerdict, at: Mono) -> String {
-        let mark = Uuid::new_v4().to_string();
-        self.marked.insert(mark.clone(), (at, verdict));
-        mark
+    fn keep_under_id(&mut self, verdict: PublishingVerdict, at: Mono) -> String {
+        let kept_id = Uuid::new_v4().to_string();
+        self.by_kept_id.insert(kept_id.clone(), (at, verdict));
+        kept_id
     }
 
     /// Forgets the oldest beyond `most`: a message whose verdict is forgotten is called again.
@@ -260,7 +260,8 @@ impl VerdictMemory {
             entries.retain(|entry| now.since(entry.at) < AGE);
             !entries.is_empty()
         });
-        self.marked.retain(|_, (at, _)| now.since(*at) < MARKED_AGE);
+        self.by_kept_id
+            .retain(|_, (at, _)| now.since(*at) < SET_ASIDE_AGE);
     }
 
     /// Takes the latest verdict of the message for which the closure is true.

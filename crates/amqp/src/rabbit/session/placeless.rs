@@ -3,19 +3,19 @@
 //! Problem: such a message cannot be settled. If it is held, the broker ends the channel at its ack timeout and gives
 //! back everything, so that calls under way are repeated, again and again. If it is given back, its own call is
 //! repeated. So after a quarter of the timeout (`publisher`) it is *set aside*: a copy goes into a wait queue, and the
-//! original is acknowledged. The copy carries a mark, under which this process keeps the verdict (`kept`). When
+//! original is acknowledged. The copy carries a kept id, under which this process keeps the verdict (`kept`). When
 //! the copy comes back, it gets that verdict, and no call.
 //!
-//! Another replica may receive the copy. It does not know the mark, and sets the copy aside again, until the right
+//! Another replica may receive the copy. It does not know the kept id, and sets the copy aside again, until the right
 //! one gets it. After [`MOST`] rounds, about an hour, the replica that kept the verdict is taken for dead, and the
-//! message is called again. A publisher that writes a mark makes only its own message wait.
+//! message is called again. A publisher that writes a kept id makes only its own message wait.
 //!
 //! A copy exists twice if its confirm was lost and it was published again. The one that comes after the verdict was
 //! carried out is acknowledged, and nothing else.
 //!
 //! If the wait queue does not take it either, the message goes back to its queue, and is known again by its content. A
-//! broker may count such returns and drop the message in the end: so after some of them a copy with a mark goes to the
-//! end of its queue instead. If that queue is full, too, the message goes back all the same.
+//! broker may count such returns and drop the message in the end: so after some of them a copy with a kept id goes to
+//! the end of its queue instead. If that queue is full, too, the message goes back all the same.
 
 use std::sync::Arc;
 
@@ -33,18 +33,18 @@ use sluiced_ports::queue::{HeaderPatch, Verdict};
 const MOST: i64 = 60;
 
 impl CopyVerdict {
-    /// The mark that the copy gets.
-    pub(super) fn mark(&self) -> Option<&str> {
-        let (_, mark) = self.patch.iter().find(|(name, _)| *name == header::KEPT)?;
-        mark.as_text()
+    /// The kept id that the copy gets.
+    pub(super) fn kept_id(&self) -> Option<&str> {
+        let (_, kept_id) = self.patch.iter().find(|(name, _)| *name == header::KEPT)?;
+        kept_id.as_text()
     }
 }
 
 impl Session {
     /// Acknowledges a message whose verdict was carried out with another copy of it. Returns any other message.
     pub(super) fn end_spent(&mut self, tag: u64, original: Original) -> Option<Original> {
-        let mark = original.mark();
-        if !mark.is_some_and(|mark| self.context.kept.is_spent(mark)) {
+        let kept_id = original.kept_id();
+        if !kept_id.is_some_and(|kept_id| self.context.kept.is_spent(kept_id)) {
             return Some(original);
         }
         let route = Arc::clone(&self.context.route.name);
@@ -53,7 +53,7 @@ impl Session {
         None
     }
 
-    /// The verdict on a message with a mark, which this process keeps or another one may keep; `None`: it is called.
+    /// The verdict on a message with a kept id, which this process keeps or another one may keep; `None`: it is called.
     pub(super) fn verdict_elsewhere(
         &self,
         original: &Original,
@@ -61,10 +61,10 @@ impl Session {
     ) -> Option<PublishingVerdict> {
         let kept = self.context.kept.take(original, now);
         let rounds = original.rounds();
-        let mark = original.mark().filter(|_| (0..MOST).contains(&rounds));
+        let kept_id = original.kept_id().filter(|_| (0..MOST).contains(&rounds));
         kept.or_else(|| {
             Some(PublishingVerdict::Copy(
-                self.aside(mark?.to_owned(), rounds + 1),
+                self.aside(kept_id?.to_owned(), rounds + 1),
             ))
         })
     }
@@ -78,11 +78,11 @@ impl Session {
     ) {
         let now = self.context.clock.now();
         let verdict = match &verdict {
-            PublishingVerdict::Copy(copy) if copy.mark().is_some() => {
+            PublishingVerdict::Copy(copy) if copy.kept_id().is_some() => {
                 // No wait queue takes the copy either, or its own queue does not.
                 let is_last = matches!(copy.target, Target::Work);
-                let mark = copy.mark().unwrap_or_default();
-                let kept = self.context.kept.unmark(mark);
+                let kept_id = copy.kept_id().unwrap_or_default();
+                let kept = self.context.kept.take_by_id(kept_id);
                 match kept {
                     Some(kept) if is_last => {
                         // Any longer, and the broker would end the channel with all calls that are under way.
@@ -90,21 +90,21 @@ impl Session {
                         return self.give_back(tag, &original);
                     }
                     Some(kept) => kept,
-                    // A mark without a verdict here is another replica's.
+                    // A kept id without a verdict here is another replica's.
                     None if is_last || !original.was_returned_too_often() => {
                         return self.give_back(tag, &original);
                     }
                     None => {
-                        let (mark, rounds) = (mark.to_owned(), original.rounds() + 1);
-                        let copy = self.to_end_of_queue_with(mark, rounds);
+                        let (kept_id, rounds) = (kept_id.to_owned(), original.rounds() + 1);
+                        let copy = self.to_end_of_queue_with(kept_id, rounds);
                         return self.publish_copy(tag, original, copy);
                     }
                 }
             }
-            _ => match self.context.kept.mark(verdict.clone(), now) {
-                Some(mark) => {
+            _ => match self.context.kept.keep_under_id(verdict.clone(), now) {
+                Some(kept_id) => {
                     self.log_aside();
-                    let aside = self.aside(mark, 1);
+                    let aside = self.aside(kept_id, 1);
                     return self.publish_copy(tag, original, aside);
                 }
                 // As many messages are set aside as may be.
@@ -117,28 +117,28 @@ impl Session {
         }
         if original.was_returned_too_often() {
             // After a few more returns the broker would drop it.
-            let mark = self.context.kept.mark_beyond(verdict, now);
-            let copy = self.to_end_of_queue_with(mark, 1);
+            let kept_id = self.context.kept.keep_beyond(verdict, now);
+            let copy = self.to_end_of_queue_with(kept_id, 1);
             return self.publish_copy(tag, original, copy);
         }
         self.context.kept.keep_one(&original, verdict, now);
         self.give_back(tag, &original);
     }
 
-    /// To the end of its queue, with the mark.
-    fn to_end_of_queue_with(&self, mark: String, rounds: i64) -> CopyVerdict {
+    /// To the end of its queue, with the kept id.
+    fn to_end_of_queue_with(&self, kept_id: String, rounds: i64) -> CopyVerdict {
         let mut copy = to_end_of_queue(&self.context.route.name);
-        copy.patch.extend(mark_headers(mark, rounds));
+        copy.patch.extend(kept_id_headers(kept_id, rounds));
         copy
     }
 
-    /// Into a wait queue, with the mark.
-    fn aside(&self, mark: String, rounds: i64) -> CopyVerdict {
+    /// Into a wait queue, with the kept id.
+    fn aside(&self, kept_id: String, rounds: i64) -> CopyVerdict {
         let route = Arc::clone(&self.context.route.name);
         CopyVerdict {
             target: Target::Wait(self.context.ladder.rung(ASIDE)),
             label: (route, "later"),
-            patch: mark_headers(mark, rounds),
+            patch: kept_id_headers(kept_id, rounds),
         }
     }
 
@@ -156,10 +156,10 @@ impl Session {
     }
 }
 
-/// The headers of a mark.
-fn mark_headers(mark: String, rounds: i64) -> HeaderPatch {
+/// The headers of a kept id.
+fn kept_id_headers(kept_id: String, rounds: i64) -> HeaderPatch {
     vec![
-        (header::KEPT, HeaderValue::Text(mark)),
+        (header::KEPT, HeaderValue::Text(kept_id)),
         (header::KEPT_ROUNDS, HeaderValue::Int(rounds)),
     ]
 }

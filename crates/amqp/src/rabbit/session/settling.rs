@@ -114,9 +114,9 @@ impl Session {
             (CopyOutcome::Nowhere, verdict) => self.set_aside_or_give_back(tag, original, verdict),
             (CopyOutcome::Safe, PublishingVerdict::Copy(copy)) => {
                 // With the same mark it is only set aside once more: its verdict is still to come.
-                if copy.mark() != original.mark() {
+                if copy.kept_id() != original.kept_id() {
                     let now = self.context.clock.now();
-                    self.context.kept.spend_mark(&original, now);
+                    self.context.kept.spend_id(&original, now);
                 }
                 self.end_delivery(tag, &original, Fate::Ack, copy.label);
             }
@@ -131,7 +131,7 @@ impl Session {
         match verdict {
             Verdict::Done | Verdict::Dropped => {
                 let now = self.context.clock.now();
-                self.context.kept.spend_mark(&original, now);
+                self.context.kept.spend_id(&original, now);
                 return self.end_delivery(tag, &original, Fate::Ack, label);
             }
             Verdict::GiveBack => return self.end_delivery(tag, &original, Fate::Requeue, label),

@@ -22,14 +22,14 @@ pub(super) enum PublishingVerdict {
 
 impl PublishingVerdict {
     /// Whether its message may go back to the queue, because the message is known again by its content. A message that
-    /// is done is known again only by an id of its publisher or by a mark: otherwise another message that looks the
+    /// is done is known again only by an id of its publisher or by a kept id: otherwise another message that looks the
     /// same would be lost without a call.
     pub(super) fn may_be_kept(&self, original: &Original) -> bool {
         match self {
             Self::Copy(_) => true,
             Self::WithResult(with_result) => {
                 let is_done = with_result.verdict == Verdict::Done;
-                !is_done || original.has_id() || original.mark().is_some()
+                !is_done || original.has_id() || original.kept_id().is_some()
             }
         }
     }

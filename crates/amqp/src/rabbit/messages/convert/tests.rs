@@ -38,7 +38,7 @@ fn headers() -> FieldTable {
 
 #[test]
 fn a_message_shows_what_templates_need() {
-    let (message, original) = message(delivery(headers()));
+    let (message, original) = convert_unverified(delivery(headers()));
     assert_eq!(message.exchange, "events");
     assert_eq!(message.routing_key, "sms.de");
     assert!(message.redelivered);
@@ -52,7 +52,7 @@ fn a_message_shows_what_templates_need() {
 
 #[test]
 fn a_copy_keeps_all_but_what_the_broker_would_act_on() {
-    let (_, original) = message(delivery(headers()));
+    let (_, original) = convert_unverified(delivery(headers()));
     let patch = [(header::ATTEMPTS, HeaderValue::Int(2))];
     let copy = copy_properties(&original, patch, &MarkKey::random());
     assert_eq!(copy.delivery_mode(), &Some(PERSISTENT));
@@ -118,7 +118,7 @@ fn a_replay_forgets_the_life_that_is_over_and_keeps_the_message() {
     table.insert(header::MESSAGE_ID.into(), made);
     let mut dead = delivery(table);
     dead.properties = dead.properties.clone().with_timestamp(7);
-    let (_, original) = message(dead);
+    let (_, original) = convert_unverified(dead);
     let fresh = fresh_properties(&original, *original.properties.timestamp());
     let names: Vec<&str> = fresh
         .headers()

@@ -4,8 +4,8 @@ use bytes::Bytes;
 use lapin::types::{AMQPValue, FieldTable};
 
 use super::*;
+use crate::rabbit::messages::convert::convert_unverified;
 use crate::rabbit::messages::convert::copies::copy_properties;
-use crate::rabbit::messages::convert::message;
 use crate::rabbit::session::verdicts::{WithResult, to_end_of_queue};
 use sluiced_ports::marks::MarkKey;
 use sluiced_ports::message::{Properties, header};
@@ -13,7 +13,7 @@ use sluiced_ports::message::{Properties, header};
 fn original() -> Original {
     let body = b"{}".to_vec();
     let delivery = lapin::message::Delivery::mock(7, "".into(), "sms".into(), true, body);
-    message(delivery).1
+    convert_unverified(delivery).1
 }
 
 #[test]
@@ -74,7 +74,7 @@ fn the_oldest_verdicts_are_forgotten_and_none_of_a_session_that_just_ended() {
     let original = |number: u64| {
         let body = number.to_string().into_bytes();
         let delivery = lapin::message::Delivery::mock(number, "".into(), "sms".into(), true, body);
-        message(delivery).1
+        convert_unverified(delivery).1
     };
     let verdict = || PublishingVerdict::Copy(to_end_of_queue(&"sms".into()));
     for number in 0..7 {
@@ -93,12 +93,12 @@ fn with_headers(headers: FieldTable) -> Original {
     let body = b"{}".to_vec();
     let mut delivery = lapin::message::Delivery::mock(7, "".into(), "sms".into(), false, body);
     delivery.properties = delivery.properties.with_headers(headers);
-    message(delivery).1
+    convert_unverified(delivery).1
 }
 
-fn with_mark(mark: &str) -> Original {
+fn with_mark(kept_id: &str) -> Original {
     let mut headers = FieldTable::default();
-    headers.insert(header::KEPT.into(), AMQPValue::LongString(mark.into()));
+    headers.insert(header::KEPT.into(), AMQPValue::LongString(kept_id.into()));
     headers.insert(header::KEPT_ROUNDS.into(), AMQPValue::LongLongInt(3));
     with_headers(headers)
 }
@@ -109,39 +109,39 @@ fn a_mark_finds_its_verdict_once_and_no_other_message_does() {
     kept.consumes(1);
     let at = |seconds: u64| Mono::from_micros(seconds * 1_000_000);
     let verdict = || PublishingVerdict::Copy(to_end_of_queue(&"sms".into()));
-    let mark = kept.mark(verdict(), at(1)).expect("there is room");
+    let kept_id = kept.keep_under_id(verdict(), at(1)).expect("there is room");
     let late = at(1) + AGE * 2;
     assert!(kept.take(&original(), late).is_none(), "the same content");
     assert!(kept.take(&with_mark("forged"), late).is_none());
-    assert!(kept.take(&with_mark(&mark), late).is_some());
-    assert!(kept.take(&with_mark(&mark), late).is_none(), "once");
-    let mark = kept.mark(verdict(), at(1)).expect("there is room");
-    assert!(kept.unmark(&mark).is_some());
-    assert!(kept.unmark(&mark).is_none());
+    assert!(kept.take(&with_mark(&kept_id), late).is_some());
+    assert!(kept.take(&with_mark(&kept_id), late).is_none(), "once");
+    let kept_id = kept.keep_under_id(verdict(), at(1)).expect("there is room");
+    assert!(kept.take_by_id(&kept_id).is_some());
+    assert!(kept.take_by_id(&kept_id).is_none());
 }
 
-/// A mark is not spent when its verdict is taken: the session may be lost before that is carried out.
+/// A kept id is not spent when its verdict is taken: the session may be lost before that is carried out.
 #[test]
 fn a_mark_is_spent_once_its_verdict_is_carried_out() {
     let kept = KeptVerdicts::default();
     kept.consumes(1);
     let at = |seconds: u64| Mono::from_micros(seconds * 1_000_000);
     let verdict = || PublishingVerdict::Copy(to_end_of_queue(&"sms".into()));
-    let mark = kept.mark(verdict(), at(1)).expect("there is room");
-    let copy = with_mark(&mark);
+    let kept_id = kept.keep_under_id(verdict(), at(1)).expect("there is room");
+    let copy = with_mark(&kept_id);
     for _ in 0..2 {
         let taken = kept.take(&copy, at(2)).expect("its verdict");
-        assert!(!kept.is_spent(&mark));
+        assert!(!kept.is_spent(&kept_id));
         kept.keep_one(&copy, taken, at(2));
     }
-    kept.spend_mark(&copy, at(3));
-    kept.spend_mark(&original(), at(3));
-    assert!(kept.is_spent(&mark));
+    kept.spend_id(&copy, at(3));
+    kept.spend_id(&original(), at(3));
+    assert!(kept.is_spent(&kept_id));
     // It makes room for later ones, by its age or their number.
-    kept.spend_mark(&with_mark("of the next day"), at(3) + MARKED_AGE);
-    assert!(!kept.is_spent(&mark) && kept.is_spent("of the next day"));
+    kept.spend_id(&with_mark("of the next day"), at(3) + SET_ASIDE_AGE);
+    assert!(!kept.is_spent(&kept_id) && kept.is_spent("of the next day"));
     for number in 0..SPENT {
-        kept.spend_mark(&with_mark(&number.to_string()), at(3) + MARKED_AGE);
+        kept.spend_id(&with_mark(&number.to_string()), at(3) + SET_ASIDE_AGE);
     }
     assert!(!kept.is_spent("of the next day") && kept.is_spent("0"));
 }
@@ -152,16 +152,16 @@ fn so_many_marks_and_no_more() {
     kept.consumes(1);
     let at = Mono::from_micros(10_000_000);
     let verdict = || PublishingVerdict::Copy(to_end_of_queue(&"sms".into()));
-    let marks: Vec<_> = (0..5).map(|_| kept.mark(verdict(), at)).collect();
-    assert_eq!(marks.iter().flatten().count(), 4);
-    let beyond = kept.mark_beyond(verdict(), at);
+    let ids: Vec<_> = (0..5).map(|_| kept.keep_under_id(verdict(), at)).collect();
+    assert_eq!(ids.iter().flatten().count(), 4);
+    let beyond = kept.keep_beyond(verdict(), at);
     assert!(kept.take(&with_mark(&beyond), at).is_some());
     // What is kept by content does not push them out.
     let same = || (original(), verdict());
     kept.keep(std::iter::repeat_with(same).take(9), at);
     kept.keep(std::iter::empty(), at);
-    let found = marks.iter().flatten();
-    let found = found.filter(|mark| kept.take(&with_mark(mark), at).is_some());
+    let found = ids.iter().flatten();
+    let found = found.filter(|kept_id| kept.take(&with_mark(kept_id), at).is_some());
     assert_eq!(found.count(), 4);
 }
 
@@ -184,12 +184,12 @@ fn a_message_that_is_done_is_known_by_an_id_or_a_mark() {
     assert!(PublishingVerdict::Copy(to_end_of_queue(&"sms".into())).may_be_kept(&original()));
 }
 
-/// A mark and its rounds are true for one wait.
+/// A kept id and its rounds are true for one wait.
 #[test]
 fn a_copy_leaves_the_mark_behind() {
-    let marked = with_mark("7");
-    assert_eq!((marked.mark(), marked.rounds()), (Some("7"), 3));
-    let copy = copy_properties(&marked, [], &MarkKey::random());
+    let by_kept_id = with_mark("7");
+    assert_eq!((by_kept_id.kept_id(), by_kept_id.rounds()), (Some("7"), 3));
+    let copy = copy_properties(&by_kept_id, [], &MarkKey::random());
     let headers = copy.headers().clone().expect("headers of ours");
     assert!(!headers.inner().contains_key(header::KEPT));
     assert!(!headers.inner().contains_key(header::KEPT_ROUNDS));
@@ -212,7 +212,7 @@ fn accepted(id: &str) -> (Original, PublishingVerdict) {
         route: "sms".into(),
     };
     (
-        message(delivery).1,
+        convert_unverified(delivery).1,
         PublishingVerdict::WithResult(Box::new(with_result)),
     )
 }
@@ -228,7 +228,7 @@ fn the_result_of_a_call_is_found_for_a_copy_of_its_message() {
         lapin::message::Delivery::mock(8, "".into(), "sms".into(), false, b"{}".to_vec());
     let (original, _) = accepted("m-2");
     copy.properties = copy_properties(&original, [], &MarkKey::random());
-    let copy = message(copy).1;
+    let copy = convert_unverified(copy).1;
     assert!(kept.take(&copy, at).is_none(), "it looks different");
     let found = kept.result_of(&copy, at).expect("its result is known");
     assert_eq!(found.body, "m-2");
