@@ -208,10 +208,10 @@ async fn ask(
     };
     let mut answer = store.admit(&[candidate], 1).await?;
     let now = answer.now;
-    let after = |room: Room| room.reset_at.since(now);
+    let reset_after = |room: Room| room.reset_at.since(now);
     match answer.decisions.pop() {
-        Some(Decision::Granted { passes }) => {
-            let room = passes.first().map(|pass| pass.room).unwrap_or_default();
+        Some(Decision::Granted { after }) => {
+            let room = after.first().map(|pass| pass.room).unwrap_or_default();
             // For people only: CL.THROTTLE does not return when the next unit is available.
             let next = if room.remaining == 0 && !args.json && !args.plain {
                 look_at_key(store, &limit, key, false).await?.next
@@ -220,12 +220,12 @@ async fn ask(
             };
             Ok(ThrottleResult {
                 next,
-                ..ThrottleResult::of(false, room.remaining, after(room))
+                ..ThrottleResult::of(false, room.remaining, reset_after(room))
             })
         }
         Some(Decision::Denied { until, room, .. }) => Ok(ThrottleResult {
             retry_after: Some(until.since(now)),
-            ..ThrottleResult::of(true, room.remaining, after(room))
+            ..ThrottleResult::of(true, room.remaining, reset_after(room))
         }),
         // More than it ever holds. (This limit has no policy that is outdated or paused.)
         _ => look_at_key(store, &limit, key, true).await,

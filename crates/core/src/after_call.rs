@@ -331,7 +331,7 @@ impl CallEnd<'_> {
         Tries {
             attempts: before.attempts.saturating_add(u32::from(spends)),
             // Where this call spends no attempt, the message spends one if its rest cannot be sent from here.
-            in_parts: self.has_rest && !spends && consequence != Consequence::Done,
+            partly_taken: self.has_rest && !spends && consequence != Consequence::Done,
             refused_since: match consequence {
                 Consequence::Freeze(_) => None,
                 Consequence::Wait(wait) => Some(self.refused_since_after(wait, opening)),

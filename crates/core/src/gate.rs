@@ -384,7 +384,7 @@ impl Gate {
             (Some(closed), spent) => {
                 SendRule::Nothing(spent.map_or(closed, |at| at.max(closed)), why)
             }
-            (None, Some(opening)) => SendRule::Granted {
+            (None, Some(opening)) => SendRule::OnlyPermitted {
                 opening,
                 end: changes.hours,
             },

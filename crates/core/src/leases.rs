@@ -23,7 +23,7 @@ mod slots;
 
 use std::time::Duration;
 
-pub use asks::Head;
+pub use asks::LeaseHint;
 pub use slots::Slot;
 use slots::{HeldSlots, in_time};
 
@@ -47,9 +47,10 @@ pub enum Availability {
     Open,
     /// No slot before this time.
     Until(Mono, WaitReason),
-    /// Since this time the store has not answered, or has had a policy that this replica does not know (`None`:
-    /// nothing can be asked for yet).
-    OutOfReach(Option<Mono>),
+    /// Nothing can be asked for yet.
+    NotKnownYet,
+    /// Since this time the store has not answered, or has had a policy that this replica does not know.
+    OutOfReach(Mono),
 }
 
 impl Availability {
@@ -60,7 +61,10 @@ impl Availability {
             Self::Until(until, why @ (WaitReason::Frozen | WaitReason::Paused)) => {
                 Some((until, why))
             }
-            Self::Until(_, WaitReason::Turn) | Self::Open | Self::OutOfReach(_) => None,
+            Self::Until(_, WaitReason::Turn)
+            | Self::Open
+            | Self::NotKnownYet
+            | Self::OutOfReach(_) => None,
         }
     }
 }
@@ -84,7 +88,7 @@ struct SentAsk {
     /// The policy that it was asked under. What it grants belongs to that policy, even if a newer
     /// one arrives first.
     pace: Pace,
-    known: PolicyVersion,
+    policy_version: PolicyVersion,
 }
 
 /// The generation that the mapping, the turn and the freeze belong to.
@@ -124,7 +128,7 @@ struct AskHistory {
 pub struct LeaseHolder {
     pace: Pace,
     /// The policy that the pace was taken from.
-    known: PolicyVersion,
+    policy_version: PolicyVersion,
     /// Since when the store is known to have another policy.
     outdated: Option<Mono>,
     jitter: Jitter,
@@ -182,7 +186,7 @@ impl LeaseHolder {
     pub fn new(pace: Pace, jitter: Jitter) -> Self {
         Self {
             pace,
-            known: PolicyVersion::NONE,
+            policy_version: PolicyVersion::NONE,
             outdated: None,
             jitter,
             clock: ClockMap::default(),
@@ -212,8 +216,8 @@ impl LeaseHolder {
 
     /// The policy that the pace was taken from.
     #[must_use]
-    pub const fn known(&self) -> PolicyVersion {
-        self.known
+    pub const fn policy_version(&self) -> PolicyVersion {
+        self.policy_version
     }
 
     /// Whether the store has another version of the policy than the one it knows.
@@ -225,12 +229,12 @@ impl LeaseHolder {
     /// This policy is the current one. The holder asks at once. The slots that it holds stay as they are, and
     /// a turn that was given at another rate is given up. If only the headroom changes, the turn is kept:
     /// otherwise the replica would wait in the line twice.
-    pub fn retime(&mut self, pace: Pace, known: PolicyVersion, now: Mono) {
+    pub fn retime(&mut self, pace: Pace, version: PolicyVersion, now: Mono) {
         if !pace.has_rate_of(&self.pace) {
             self.turn = None;
         }
         self.pace = pace;
-        self.known = known;
+        self.policy_version = version;
         self.outdated = None;
         self.asks.due = Some(now);
     }
@@ -345,7 +349,7 @@ impl LeaseHolder {
     pub fn availability(&self, now: Mono) -> Availability {
         // Also if an ask has already failed: without a mapping no message can be looked at.
         if !self.clock.is_known() {
-            return Availability::OutOfReach(None);
+            return Availability::NotKnownYet;
         }
         if let Some(end) = self.shut_until.and_then(|until| self.clock.to_mono(until))
             && end > now
@@ -362,7 +366,7 @@ impl LeaseHolder {
             return Availability::Open;
         }
         if let Some(since) = self.asks.failures.since().or(self.outdated) {
-            return Availability::OutOfReach(Some(since));
+            return Availability::OutOfReach(since);
         }
         match self.turn.and_then(|turn| self.clock.to_mono(turn.at)) {
             Some(turn) if turn > now => Availability::Until(turn, WaitReason::Turn),

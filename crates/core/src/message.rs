@@ -104,7 +104,7 @@ pub trait Queued {
         self.is_stale() || self.deadline().is_some_and(|end| end <= now)
     }
     /// For how long a permit of its keyed limits is valid, under the current policies.
-    fn usable(&self) -> Duration {
+    fn permit_validity(&self) -> Duration {
         Duration::ZERO
     }
     /// The keyed limits of the message granted it at this time of the store, so long `ago` at most.

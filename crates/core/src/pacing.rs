@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 use std::ops::Add;
 use std::time::Duration;
 
-use super::leases::{Availability, Head, LeaseHolder, LeaseTally, Slot, WaitReason};
+use super::leases::{Availability, LeaseHint, LeaseHolder, LeaseTally, Slot, WaitReason};
 use super::message::Sum;
 use super::rate::Cost;
 use super::schedule::{Ask, Freeze, LeaseAnswer};
@@ -28,9 +28,9 @@ const LOOK_AHEAD: usize = 64;
 #[derive(Debug)]
 pub enum Pacing {
     /// Slots are leased from the rows of a paced limit.
-    Paced(Rows),
+    Rows(Rows),
     /// A slot is always due, except in a freeze that the downstream asked for.
-    Free {
+    AlwaysDue {
         /// The end of that freeze, which may be over; `None`: there was none.
         frozen_until: Option<Mono>,
     },
@@ -40,7 +40,7 @@ impl Pacing {
     /// A main row, and one for urgent messages only.
     #[must_use]
     pub fn with_reserve(main: LeaseHolder, reserve: Option<LeaseHolder>) -> Self {
-        Self::Paced(Rows {
+        Self::Rows(Rows {
             main,
             reserve,
             collected: VecDeque::new(),
@@ -51,20 +51,20 @@ impl Pacing {
     /// No row: nothing paces the messages, and a slot is always due.
     #[must_use]
     pub const fn unpaced() -> Self {
-        Self::Free { frozen_until: None }
+        Self::AlwaysDue { frozen_until: None }
     }
 
     /// Whether slots must be leased.
     #[must_use]
     pub const fn is_paced(&self) -> bool {
-        matches!(self, Self::Paced(_))
+        matches!(self, Self::Rows(_))
     }
 
     /// The slot that is due on a row, dropping those that were missed.
     pub(super) fn due(&mut self, row: Row, now: Mono) -> Option<Slot> {
         match self {
-            Self::Paced(rows) => rows.due(row, now),
-            Self::Free { frozen_until } => {
+            Self::Rows(rows) => rows.due(row, now),
+            Self::AlwaysDue { frozen_until } => {
                 let open = row == Row::Main && frozen_until.is_none_or(|until| until <= now);
                 open.then_some(Slot {
                     at: now,
@@ -79,15 +79,15 @@ impl Pacing {
     /// How late the slots of the main row were that [`Pacing::due`] missed since this was asked for last.
     pub(super) fn take_missed_by(&mut self) -> Vec<Duration> {
         match self {
-            Self::Paced(rows) => std::mem::take(&mut rows.missed_by),
-            Self::Free { .. } => Vec::new(),
+            Self::Rows(rows) => std::mem::take(&mut rows.missed_by),
+            Self::AlwaysDue { .. } => Vec::new(),
         }
     }
 
     /// Takes the slot that [`Pacing::due`] just returned for a message of this cost. Returns whether it has all its
     /// slots with that; otherwise this one is collected for it.
     pub(super) fn use_slot_for(&mut self, row: Row, slot: Slot, cost: Cost) -> bool {
-        let Self::Paced(rows) = self else {
+        let Self::Rows(rows) = self else {
             return true;
         };
         if let Some(holder) = rows.holder_mut(row) {
@@ -98,7 +98,7 @@ impl Pacing {
 
     /// Collects that slot for a message of several slots that cannot be sent yet.
     pub(super) fn collect_slot(&mut self, row: Row, slot: Slot) {
-        if let Self::Paced(rows) = self {
+        if let Self::Rows(rows) = self {
             if let Some(holder) = rows.holder_mut(row) {
                 holder.use_next();
             }
@@ -110,8 +110,8 @@ impl Pacing {
     #[must_use]
     pub fn collected(&self) -> usize {
         match self {
-            Self::Paced(rows) => rows.collected.len(),
-            Self::Free { .. } => 0,
+            Self::Rows(rows) => rows.collected.len(),
+            Self::AlwaysDue { .. } => 0,
         }
     }
 
@@ -119,7 +119,7 @@ impl Pacing {
     /// `from`: at the last of its own, which must lie close together. `None`: not all of them are leased.
     #[must_use]
     pub fn sent_at(&self, urgent: bool, before: usize, cost: usize, from: Mono) -> Option<Mono> {
-        let Self::Paced(rows) = self else {
+        let Self::Rows(rows) = self else {
             return None;
         };
         let slots = self.slots(urgent, before + cost + LOOK_AHEAD);
@@ -148,7 +148,7 @@ impl Pacing {
 
     /// Drops slots that were collected for a message and lie too far back to count for it.
     pub(super) fn expire(&mut self, now: Mono) {
-        if let Self::Paced(rows) = self {
+        if let Self::Rows(rows) = self {
             let pace = rows.main.pace();
             let reach = pace.spread() + pace.headroom();
             while rows
@@ -163,7 +163,7 @@ impl Pacing {
 
     /// Drops the slots that were collected for a message: it will not be sent at the next ones.
     pub(super) fn drop_collected(&mut self) {
-        if let Self::Paced(rows) = self {
+        if let Self::Rows(rows) = self {
             rows.collected.clear();
         }
     }
@@ -172,8 +172,8 @@ impl Pacing {
     #[must_use]
     pub fn next_miss(&self, now: Mono) -> Option<Mono> {
         match self {
-            Self::Paced(rows) => rows.main.next_miss(now),
-            Self::Free { .. } => None,
+            Self::Rows(rows) => rows.main.next_miss(now),
+            Self::AlwaysDue { .. } => None,
         }
     }
 
@@ -181,8 +181,8 @@ impl Pacing {
     #[must_use]
     pub const fn horizon(&self) -> Duration {
         match self {
-            Self::Paced(rows) => rows.main.pace().horizon(),
-            Self::Free { .. } => Duration::ZERO,
+            Self::Rows(rows) => rows.main.pace().horizon(),
+            Self::AlwaysDue { .. } => Duration::ZERO,
         }
     }
 
@@ -190,8 +190,8 @@ impl Pacing {
     #[must_use]
     pub fn span(&self, cost: Cost) -> Duration {
         match self {
-            Self::Paced(rows) => rows.main.pace().interval() * (cost.get() - 1),
-            Self::Free { .. } => Duration::ZERO,
+            Self::Rows(rows) => rows.main.pace().interval() * (cost.get() - 1),
+            Self::AlwaysDue { .. } => Duration::ZERO,
         }
     }
 
@@ -199,8 +199,8 @@ impl Pacing {
     #[must_use]
     pub const fn reach(&self) -> Duration {
         match self {
-            Self::Paced(rows) => rows.main.reach(),
-            Self::Free { .. } => Duration::ZERO,
+            Self::Rows(rows) => rows.main.reach(),
+            Self::AlwaysDue { .. } => Duration::ZERO,
         }
     }
 
@@ -208,13 +208,13 @@ impl Pacing {
     #[must_use]
     pub fn next_slot(&self, sum: Sum) -> Option<Mono> {
         match self {
-            Self::Paced(rows) => {
+            Self::Rows(rows) => {
                 let main = rows.main.next_slot().filter(|_| sum.messages > 0);
                 let of_reserve = rows.reserve.as_ref().and_then(LeaseHolder::next_slot);
                 let urgent = of_reserve.filter(|_| sum.urgent > 0);
                 main.into_iter().chain(urgent).min()
             }
-            Self::Free { frozen_until } => {
+            Self::AlwaysDue { frozen_until } => {
                 Some(frozen_until.unwrap_or_default()).filter(|_| sum.messages > 0)
             }
         }
@@ -224,7 +224,7 @@ impl Pacing {
     /// for urgent messages.
     #[must_use]
     pub fn slots(&self, urgent: bool, most: usize) -> Vec<Mono> {
-        let Self::Paced(rows) = self else {
+        let Self::Rows(rows) = self else {
             return Vec::new();
         };
         let mut slots: Vec<_> = rows.main.slots().take(most).collect();
@@ -237,14 +237,19 @@ impl Pacing {
     }
 
     /// The ask to send now for one of the rows, if it is time for one.
-    pub(super) fn ask(&mut self, now: Mono, demand: Sum, mut head: Head) -> Option<(Row, Ask)> {
-        let Self::Paced(rows) = self else {
+    pub(super) fn ask(
+        &mut self,
+        now: Mono,
+        demand: Sum,
+        mut head: LeaseHint,
+    ) -> Option<(Row, Ask)> {
+        let Self::Rows(rows) = self else {
             return None;
         };
         let (main, urgent) = rows.demands(demand);
         if let Some(reserve) = &mut rows.reserve {
             // Which of the messages are urgent is not known here.
-            let head = Head {
+            let head = LeaseHint {
                 costs: Vec::new(),
                 ..head
             };
@@ -259,7 +264,7 @@ impl Pacing {
     /// When [`Pacing::ask`] should be called next.
     #[must_use]
     pub(super) fn next_ask(&self, demand: Sum) -> Option<Mono> {
-        let Self::Paced(rows) = self else {
+        let Self::Rows(rows) = self else {
             return None;
         };
         let (main, urgent) = rows.demands(demand);
@@ -293,7 +298,7 @@ impl Pacing {
 
     /// The policy was replaced. A reserve begins and ends only with a restart.
     pub fn retime(&mut self, paces: &RowPaces, known: PolicyVersion, now: Mono) {
-        let Self::Paced(rows) = self else {
+        let Self::Rows(rows) = self else {
             return;
         };
         rows.main.retime(paces.main, known, now);
@@ -306,32 +311,34 @@ impl Pacing {
     #[must_use]
     pub fn is_outdated(&self) -> bool {
         match self {
-            Self::Paced(rows) => rows.holders().any(LeaseHolder::is_outdated),
-            Self::Free { .. } => false,
+            Self::Rows(rows) => rows.holders().any(LeaseHolder::is_outdated),
+            Self::AlwaysDue { .. } => false,
         }
     }
 
     /// Frozen for `length` from now, on all rows.
     pub fn freeze_for(&mut self, length: Duration, now: Mono) {
         match self {
-            Self::Paced(rows) => {
+            Self::Rows(rows) => {
                 for holder in rows.holders_mut() {
                     holder.freeze_for(length, now);
                 }
             }
-            Self::Free { frozen_until } => *frozen_until = (*frozen_until).max(Some(now + length)),
+            Self::AlwaysDue { frozen_until } => {
+                *frozen_until = (*frozen_until).max(Some(now + length))
+            }
         }
     }
 
     /// As [`Pacing::freeze_for`], as an answer to a call asked for. The store is told of it.
     pub fn freeze_by_answer(&mut self, length: Duration, now: Mono) {
         match self {
-            Self::Paced(rows) => {
+            Self::Rows(rows) => {
                 for holder in rows.holders_mut() {
                     holder.freeze_by_answer(length, now);
                 }
             }
-            Self::Free { .. } => self.freeze_for(length, now),
+            Self::AlwaysDue { .. } => self.freeze_for(length, now),
         }
     }
 
@@ -340,8 +347,8 @@ impl Pacing {
     #[must_use]
     pub fn availability(&self, now: Mono) -> Availability {
         match self {
-            Self::Paced(rows) => rows.main.availability(now),
-            Self::Free { frozen_until } => frozen_until
+            Self::Rows(rows) => rows.main.availability(now),
+            Self::AlwaysDue { frozen_until } => frozen_until
                 .filter(|until| *until > now)
                 .map_or(Availability::Open, |until| {
                     Availability::Until(until, WaitReason::Frozen)
@@ -353,8 +360,8 @@ impl Pacing {
     #[must_use]
     pub const fn clock(&self) -> Option<&ClockMap> {
         match self {
-            Self::Paced(rows) => Some(rows.main.clock()),
-            Self::Free { .. } => None,
+            Self::Rows(rows) => Some(rows.main.clock()),
+            Self::AlwaysDue { .. } => None,
         }
     }
 
@@ -362,11 +369,11 @@ impl Pacing {
     #[must_use]
     pub fn tally(&self) -> LeaseTally {
         match self {
-            Self::Paced(rows) => {
+            Self::Rows(rows) => {
                 let each = rows.holders().map(LeaseHolder::tally);
                 each.fold(LeaseTally::default(), Add::add)
             }
-            Self::Free { .. } => LeaseTally::default(),
+            Self::AlwaysDue { .. } => LeaseTally::default(),
         }
     }
 
@@ -374,22 +381,22 @@ impl Pacing {
     #[must_use]
     pub fn holder(&self, row: Row) -> Option<&LeaseHolder> {
         match (self, row) {
-            (Self::Paced(rows), Row::Main) => Some(&rows.main),
-            (Self::Paced(rows), Row::Reserve) => rows.reserve.as_ref(),
-            (Self::Free { .. }, _) => None,
+            (Self::Rows(rows), Row::Main) => Some(&rows.main),
+            (Self::Rows(rows), Row::Reserve) => rows.reserve.as_ref(),
+            (Self::AlwaysDue { .. }, _) => None,
         }
     }
 
     fn holder_mut(&mut self, row: Row) -> Option<&mut LeaseHolder> {
         match self {
-            Self::Paced(rows) => rows.holder_mut(row),
-            Self::Free { .. } => None,
+            Self::Rows(rows) => rows.holder_mut(row),
+            Self::AlwaysDue { .. } => None,
         }
     }
 
     /// Drops the leases.
     pub fn drop_leases(&mut self) {
-        if let Self::Paced(rows) = self {
+        if let Self::Rows(rows) = self {
             rows.collected.clear();
             rows.holders_mut().for_each(LeaseHolder::drop_leases);
         }

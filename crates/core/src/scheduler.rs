@@ -51,7 +51,7 @@ use super::message::{KeyId, Queued};
 use self::batch::Due;
 use self::key_queues::KeyQueues;
 use self::ready::Ready;
-use super::leases::{Head, LeaseHolder, Slot};
+use super::leases::{LeaseHint, LeaseHolder, Slot};
 use super::limits::once::NotCalled;
 use super::message::Sum;
 use super::pacing::{Pacing, Row};
@@ -337,13 +337,13 @@ impl<T: Queued> Scheduler<T> {
 
     /// What the next message needs of its slots. A slot that comes before the answer of its keyed limits
     /// would be of no use to it.
-    fn slots_ahead(&self, now: Mono) -> Head {
+    fn slots_ahead(&self, now: Mono) -> LeaseHint {
         let head = self
             .next_to_ask()
             .or_else(|| self.ready.peek())
             .or_else(|| self.coming(now).next());
         let questions = self.questions.as_ref();
-        head.map_or(Head::PLAIN, |item| Head {
+        head.map_or(LeaseHint::PLAIN, |item| LeaseHint {
             slots: item.cost().units(),
             ahead: questions
                 .filter(|_| item.is_keyed())

@@ -25,7 +25,7 @@ use sluiced_telemetry::LogLimit;
 use super::again::send_back_to_pacer;
 use super::ends::journal::{CallLine, UnitsUsed, Why};
 use super::figures::Figures;
-use super::handle::{PacerHandle, ToPacer};
+use super::handle::{PacerEvent, PacerHandle};
 use super::job::Job;
 use super::permit::Permit;
 use super::permit::claims::Claims;
@@ -201,7 +201,7 @@ fn tell_gate(job: &Job, follows: &AfterCall, detail: &str, pacer: &PacerHandle) 
         pacer.report_breaker(gate, report);
     }
     if follows.gate_may_change {
-        pacer.send(ToPacer::GateChanged);
+        pacer.send(PacerEvent::GateChanged);
     }
 }
 
@@ -209,11 +209,11 @@ fn tell_gate(job: &Job, follows: &AfterCall, detail: &str, pacer: &PacerHandle) 
 fn tell_keys(job: &Job, keys: KeyChanges, pacer: &PacerHandle) {
     match keys {
         KeyChanges::Pass(keys) if keys.is_empty() => {}
-        KeyChanges::Pass(keys) => pacer.send(ToPacer::Passes(keys)),
+        KeyChanges::Pass(keys) => pacer.send(PacerEvent::Passes(keys)),
         KeyChanges::Refused { behind, refused } => {
             if let Some(until) = behind {
                 let keys = job.own_keys();
-                pacer.send(ToPacer::Behind { keys, until });
+                pacer.send(PacerEvent::Behind { keys, until });
             }
             for (key, wait) in refused {
                 pacer.refused(key, wait);

@@ -7,7 +7,7 @@ use tracing::warn;
 use sluiced_core::time::Mono;
 use sluiced_ports::downstream::Undecodable;
 
-use super::handle::{PacerHandle, ToPacer};
+use super::handle::{PacerEvent, PacerHandle};
 use super::job::{Job, WaitingMessage};
 use super::permit::Permit;
 
@@ -23,7 +23,7 @@ pub(super) async fn send_back_to_pacer(
 ) {
     if let Some(mut waiting) = prepare_or_give_back(job, pacer).await {
         (waiting.permit, waiting.not_before) = (unspent, at);
-        pacer.send(ToPacer::Back(Box::new(waiting)));
+        pacer.send(PacerEvent::Back(Box::new(waiting)));
     }
 }
 

@@ -21,7 +21,7 @@ use sluiced_telemetry::LogLimit;
 use sluiced_template::QuotaReading;
 
 use super::ends::journal::UnitsUsed;
-use super::handle::{PacerHandle, ToPacer};
+use super::handle::{PacerEvent, PacerHandle};
 use super::job::Job;
 use super::meters::{IMPLAUSIBLE_ACTUAL, IMPLAUSIBLE_QUOTA};
 
@@ -187,7 +187,7 @@ impl<'a> Figures<'a> {
         match then {
             QuotaThen::Nothing => {}
             QuotaThen::Freeze { left, length } => {
-                self.pacer.send(ToPacer::QuotaLow { left, length })
+                self.pacer.send(PacerEvent::QuotaLow { left, length })
             }
             QuotaThen::Tighten { units, length } => {
                 if let Some(charge) = self.charge(limit) {

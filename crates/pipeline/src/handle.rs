@@ -41,7 +41,7 @@ pub(super) struct PacerLeftover {
 }
 
 /// What a pacer receives. The messages in it are bounded by the prefetch of its routes.
-pub(super) enum ToPacer {
+pub(super) enum PacerEvent {
     /// New messages.
     Decoded(Vec<WaitingMessage>),
     /// A message that was not sent before its slot had passed, or that is called again. It may have units that it did
@@ -110,7 +110,7 @@ pub(super) struct PacerHandle {
     /// What the refusals of the downstream are about.
     pub(super) refusals: Arc<Mutex<Refusals>>,
     refunder: Refunder,
-    events: mpsc::UnboundedSender<ToPacer>,
+    events: mpsc::UnboundedSender<PacerEvent>,
     /// A copy of the pacer's mapping, renewed with every answer of the store.
     map: Arc<Mutex<ClockMap>>,
 }
@@ -122,7 +122,7 @@ impl PacerHandle {
         name: Arc<str>,
         slots: SlotSource,
         refunder: Refunder,
-        events: mpsc::UnboundedSender<ToPacer>,
+        events: mpsc::UnboundedSender<PacerEvent>,
     ) -> Self {
         let meters = Arc::new(LimitMeters::new(&name));
         meters
@@ -143,7 +143,7 @@ impl PacerHandle {
 
     /// Sends the pacer an event. If the pacer is gone, the event is dropped: a message then goes back to its
     /// queue by itself.
-    pub(super) fn send(&self, event: ToPacer) {
+    pub(super) fn send(&self, event: PacerEvent) {
         if self.events.send(event).is_err() {
             debug!(pacer = %self.name, "the pacer has stopped");
         }
@@ -152,7 +152,7 @@ impl PacerHandle {
     /// Stops sending at once, waits up to `grace` for calls in flight, and ends the pacer's thread.
     pub(super) async fn stop(self, grace: Duration) -> PacerLeftover {
         let (done, stopped) = oneshot::channel();
-        self.send(ToPacer::Stop {
+        self.send(PacerEvent::Stop {
             deadline: self.clock.now() + grace,
             done,
         });
@@ -217,7 +217,7 @@ impl PacerHandle {
     /// Hands in new messages.
     pub(super) fn push(&self, messages: Vec<WaitingMessage>) {
         if !messages.is_empty() {
-            self.send(ToPacer::Decoded(messages));
+            self.send(PacerEvent::Decoded(messages));
         }
     }
 
@@ -229,7 +229,7 @@ impl PacerHandle {
                 "the downstream throttles all messages of a key; these wait, others pass{more}");
         }
         let until = now + wait;
-        self.send(ToPacer::Refused { key, until });
+        self.send(PacerEvent::Refused { key, until });
     }
 
     /// The store's time, if it is known.

@@ -60,7 +60,7 @@ impl History {
                 attempts: number(header::ATTEMPTS)
                     .and_then(|n| u32::try_from(n).ok())
                     .map_or(0, |n| n.min(MOST_ATTEMPTS)),
-                in_parts: false,
+                partly_taken: false,
                 refused_since: time(header::THROTTLED).map(|at| at.min(now)),
                 refused_without_subject: false,
                 renewed: false,
@@ -311,22 +311,22 @@ mod tests {
     #[test]
     fn a_message_that_was_taken_in_part_leaves_as_an_attempt() {
         let whole = History::of(&Message::default(), NOW);
-        let in_parts = History {
+        let partly_taken = History {
             tries: Tries {
-                in_parts: true,
+                partly_taken: true,
                 ..whole.tries
             },
             ..whole
         };
         assert_eq!(whole.back(Duration::ZERO, NOW), Verdict::GiveBack);
-        let left = in_parts.back(Duration::ZERO, NOW);
-        assert_eq!(left, in_parts.later(Duration::ZERO, NOW));
+        let left = partly_taken.back(Duration::ZERO, NOW);
+        assert_eq!(left, partly_taken.later(Duration::ZERO, NOW));
         let Verdict::Later { headers, .. } = left else {
             panic!("it goes through the wait ladder");
         };
         assert!(headers.contains(&(header::ATTEMPTS, HeaderValue::Int(1))));
-        let moved = in_parts.moved();
-        assert_eq!((moved.tries.attempts, moved.tries.in_parts), (1, false));
+        let moved = partly_taken.moved();
+        assert_eq!((moved.tries.attempts, moved.tries.partly_taken), (1, false));
         assert_eq!(whole.moved(), whole);
     }
 

@@ -12,7 +12,7 @@
 //! |---|---|
 //! | `receive` | takes deliveries from a queue |
 //! | `decode` | makes messages of them; `history` is what their headers say, `job` has the types of a message |
-//! | `handle` | the channel to a pacer: calls and routes report to its loop as a `ToPacer` |
+//! | `handle` | the channel to a pacer: calls and routes report to its loop as a `PacerEvent` |
 //! | `pacer` | the loop, which asks `core::scheduler` what to do; `alarm` is its timer |
 //! | `admit` | asks the keyed limits for the messages that the next slots would take |
 //! | `send` | makes the call |

@@ -58,7 +58,7 @@ use sluiced_telemetry::waits::{Waits, WaitsFor};
 
 use super::admit::{Admission, KeyedAccess};
 use super::alarm::Alarm;
-use super::handle::{PacerHandle, PacerLeftover, ToPacer};
+use super::handle::{PacerEvent, PacerHandle, PacerLeftover};
 use super::job::{Job, WaitingMessage};
 use super::policies::adapting::Adapting;
 use super::progress::ProgressWatch;
@@ -95,7 +95,7 @@ pub(super) struct Pacer {
     scheduler: Scheduler<WaitingMessage>,
     handle: PacerHandle,
     routes: Arc<[Arc<Route>]>,
-    events: mpsc::UnboundedReceiver<ToPacer>,
+    events: mpsc::UnboundedReceiver<PacerEvent>,
     /// Changes by other replicas, and calls that ended. `None`: the store is gone.
     notices: Option<broadcast::Receiver<Notice>>,
     /// At most one for each row.
@@ -128,7 +128,7 @@ pub(super) struct Parts {
     pub(super) adapting: Option<Adapting>,
     pub(super) routes: Vec<Arc<Route>>,
     /// What is sent to its handle.
-    pub(super) events: mpsc::UnboundedReceiver<ToPacer>,
+    pub(super) events: mpsc::UnboundedReceiver<PacerEvent>,
     /// Notified when the current policy is not the one that the scheduler knows.
     pub(super) outdated: Arc<Notify>,
 }
@@ -295,7 +295,7 @@ impl Pacer {
                     warn!(route = %route.name, why, "no connection to the downstream yet");
                 }
             }
-            handle.send(ToPacer::Warmed);
+            handle.send(PacerEvent::Warmed);
         });
     }
 

@@ -15,7 +15,7 @@ use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinSet;
 
 use super::admit::KeyedAccess;
-use super::handle::{PacerHandle, ToPacer};
+use super::handle::{PacerEvent, PacerHandle};
 use super::job::WaitingMessage;
 use super::limit::CurrentPolicy;
 use super::limit::rows::{PacedRows, SlotSource};
@@ -173,7 +173,7 @@ impl Pipeline {
         let scheduler = scheduler(spec.slots.rows(), &*spec.limit_store, &routes, self.jitter);
         let (sender, events) = mpsc::unbounded_channel();
         let outgoing = sender.clone();
-        let freed = move |calls| drop(outgoing.send(ToPacer::Freed(calls)));
+        let freed = move |calls| drop(outgoing.send(PacerEvent::Freed(calls)));
         let keyed = self.start_refunder(&name, spec.limit_store, &routes, freed);
         let outdated = Arc::new(Notify::new());
         let adapting = spec
@@ -205,7 +205,7 @@ impl Pipeline {
             .collect();
         if let Some(spec) = spec.policy {
             let handle = pacer.clone();
-            let adopt = move |policy, paces| handle.send(ToPacer::Policy(policy, paces));
+            let adopt = move |policy, paces| handle.send(PacerEvent::Policy(policy, paces));
             self.spawn_watch(name, spec, with_pacer.clone(), outdated, adopt);
         }
         self.start_receivers(&with_pacer);
@@ -241,7 +241,7 @@ impl Pipeline {
                 version: policy.stored.version,
             });
             for pacer in &pacers {
-                pacer.send(ToPacer::Updated {
+                pacer.send(PacerEvent::Updated {
                     limit: Arc::clone(&limit.name),
                     paused_until: policy.paused_until(),
                 });
@@ -352,7 +352,7 @@ fn scheduler(
     jitter: Jitter,
 ) -> Scheduler<WaitingMessage> {
     let limits = || routes.iter().flat_map(|route| route.counting.keyed());
-    let shortest = limits().map(|limit| limit.usable()).min();
+    let shortest = limits().map(|limit| limit.permit_validity()).min();
     let pacing = match rows {
         Some(rows) => {
             let holder = |limit: &PacedRow| LeaseHolder::new(limit.pace, jitter);
@@ -373,8 +373,8 @@ fn scheduler(
         );
     }
     let questions = (shortest.is_some() || rows.is_none()).then(|| {
-        let usable = shortest.unwrap_or_default();
-        Questions::of(&pacing, usable, jitter).with_startup_listen(startup_listen)
+        let permit_validity = shortest.unwrap_or_default();
+        Questions::of(&pacing, permit_validity, jitter).with_startup_listen(startup_listen)
     });
     Scheduler::new(pacing, questions)
 }

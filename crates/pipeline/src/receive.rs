@@ -1,7 +1,7 @@
 //! Receive: the deliveries of one route, batch by batch, are decoded and handed to its pacer.
 //!
 //! Deliveries come from a session of the queue (`amqp::rabbit::session`, `hand_out`), or from another route of the
-//! queue (`route::sharing`). Decoded messages go to the pacer's loop as `ToPacer::Decoded` (`pacer::events`,
+//! queue (`route::sharing`). Decoded messages go to the pacer's loop as `PacerEvent::Decoded` (`pacer::events`,
 //! `on_event`), and from there into the scheduler.
 //!
 //! While messages die in a row (`core::dying`), those that cannot be sent are set aside. If these are too many,

@@ -16,7 +16,7 @@ use sluiced_telemetry::LogLimit;
 
 use super::after_call::AnsweredCall;
 use super::again::{prepare_or_give_back, send_back_to_pacer};
-use super::handle::{PacerHandle, ToPacer};
+use super::handle::{PacerEvent, PacerHandle};
 use super::job::{Job, WaitingMessage};
 use super::permit::Permit;
 use super::route::calls::CallInFlight;
@@ -43,7 +43,7 @@ pub(super) async fn perform(
     // too late now is lost, never used late. The clock is read once more when the request is written.
     if started > slot.leave_by {
         count_missed_slot(slot, NotSent::TooLate, &pacer);
-        pacer.send(ToPacer::Back(Box::new(waiting)));
+        pacer.send(PacerEvent::Back(Box::new(waiting)));
         return end_unsent_call(in_flight, &pacer);
     }
     let (mut job, call, mut permit) = waiting.begin_call();
@@ -105,7 +105,7 @@ fn count_missed_slot(slot: Slot, why: NotSent, pacer: &PacerHandle) {
 /// The call was not made.
 fn end_unsent_call(in_flight: CallInFlight, pacer: &PacerHandle) {
     if in_flight.unsent() {
-        pacer.send(ToPacer::GateChanged);
+        pacer.send(PacerEvent::GateChanged);
     }
 }
 
@@ -128,5 +128,5 @@ async fn put_back_late(mut job: Box<Job>, permit: Permit, pacer: &PacerHandle) {
                 "a call could not be written before its slot had passed, again and again: others go before its message{more}");
         }
     }
-    pacer.send(ToPacer::Back(Box::new(waiting)));
+    pacer.send(PacerEvent::Back(Box::new(waiting)));
 }

@@ -105,7 +105,7 @@ pub(super) fn denied(history: &History, limit: &str, wait: Duration, now: StoreT
 /// The verdict of a message that was taken in part and leaves this replica or its route. It would be sent as a whole,
 /// which spends an attempt: after its last one it is a dead letter. `None`: it may leave.
 pub(super) fn leaves_in_parts(route: &Route, history: &History, now: StoreTime) -> Option<Verdict> {
-    if !history.tries.in_parts {
+    if !history.tries.partly_taken {
         return None;
     }
     let (spent, most) = (history.tries.spent(), route.rules.calls.max_attempts);
@@ -124,7 +124,7 @@ pub(super) fn leaves_in_parts(route: &Route, history: &History, now: StoreTime) 
 
 /// Whether it was taken in part, and has no attempt left to be sent as a whole.
 pub(super) fn only_its_rest_is_left(route: &Route, history: &History) -> bool {
-    history.tries.in_parts && history.tries.spent() >= route.rules.calls.max_attempts
+    history.tries.partly_taken && history.tries.spent() >= route.rules.calls.max_attempts
 }
 
 /// Into a parked queue, so that the messages behind it pass. Nothing about the message changes.

@@ -101,8 +101,8 @@ impl KeyedLimit {
 
     /// How late a call may leave after it was granted.
     #[must_use]
-    pub fn usable(&self) -> Duration {
-        self.policy().rule.usable()
+    pub fn permit_validity(&self) -> Duration {
+        self.policy().rule.permit_validity()
     }
 
     /// Whether what it grants counts until the call ends: of the kinds `concurrency` and `once`.

@@ -104,7 +104,7 @@ pub struct Publication {
     pub headers: HeaderPatch,
     /// The result is about a call that another delivery of the message made: the result of that call is better, if it
     /// is known.
-    pub stands_in: bool,
+    pub yields_to_call_result: bool,
 }
 
 impl fmt::Debug for Publication {

@@ -69,7 +69,7 @@ struct Fleet<'a, W> {
     doubt_until: u64,
     replicas: Vec<Option<Box<SimulatedReplica<'a>>>>,
     /// For how long a permit is valid at each replica, by the policy that it knows.
-    usable: &'a [Cell<Duration>],
+    permit_validity: &'a [Cell<Duration>],
     /// Until then all calls are refused; whether replicas get a notice of the freeze.
     throttle: (u64, bool),
     /// What calls did to messages that were refused, as their headers say.
@@ -78,10 +78,11 @@ struct Fleet<'a, W> {
 
 /// Runs a fleet to its end, or until the watch has seen enough. Returns the watch, and when that was.
 pub fn run<W: FleetWatch>(setting: &Setting<'_>, watch: W) -> (W, u64) {
-    let configured = setting.route.usable().unwrap_or_default();
+    let configured = setting.route.permit_validity().unwrap_or_default();
     // One for each replica that ever starts: a fault starts one at most.
-    let usable = vec![Cell::new(configured); setting.replicas as usize + setting.faults.len()];
-    let mut fleet = Fleet::new(*setting, &usable, watch);
+    let permit_validity =
+        vec![Cell::new(configured); setting.replicas as usize + setting.faults.len()];
+    let mut fleet = Fleet::new(*setting, &permit_validity, watch);
     fleet.prepare();
     let end = micros(setting.end);
     loop {
@@ -112,7 +113,7 @@ pub fn run<W: FleetWatch>(setting: &Setting<'_>, watch: W) -> (W, u64) {
 }
 
 impl<'a, W: FleetWatch> Fleet<'a, W> {
-    fn new(setting: Setting<'a>, usable: &'a [Cell<Duration>], watch: W) -> Self {
+    fn new(setting: Setting<'a>, permit_validity: &'a [Cell<Duration>], watch: W) -> Self {
         Self {
             setting,
             watch,
@@ -128,7 +129,7 @@ impl<'a, W: FleetWatch> Fleet<'a, W> {
             away: HashMap::new(),
             doubt_until: 0,
             replicas: Vec::new(),
-            usable,
+            permit_validity,
             throttle: (0, false),
             tries: HashMap::new(),
         }
@@ -136,7 +137,7 @@ impl<'a, W: FleetWatch> Fleet<'a, W> {
 
     /// For how long a permit is valid at a replica.
     fn usable_of(&self, replica: u32) -> &'a Cell<Duration> {
-        &self.usable[replica as usize]
+        &self.permit_validity[replica as usize]
     }
 
     fn prepare(&mut self) {

@@ -95,8 +95,11 @@ pub struct SimulatedRoute {
 impl SimulatedRoute {
     /// The shortest time for which a permit of its keyed limits is valid; `None`: it has none.
     #[must_use]
-    pub fn usable(&self) -> Option<Duration> {
-        self.keyed.iter().map(|keyed| keyed.rule.usable()).min()
+    pub fn permit_validity(&self) -> Option<Duration> {
+        self.keyed
+            .iter()
+            .map(|keyed| keyed.rule.permit_validity())
+            .min()
     }
 
     /// The first moment from `at` on at which its hours let messages pass.
@@ -175,8 +178,8 @@ impl FleetPolicy {
 
     /// The shortest time for which a permit of its rules is valid.
     #[must_use]
-    pub fn usable(&self) -> Option<Duration> {
-        self.rules.iter().map(Rule::usable).min()
+    pub fn permit_validity(&self) -> Option<Duration> {
+        self.rules.iter().map(Rule::permit_validity).min()
     }
 }
 

@@ -25,7 +25,7 @@ fn publication(queue: &str) -> (PublishRequest, oneshot::Receiver<bool>) {
         body: Bytes::from_static(b"{}"),
         properties: Properties::default(),
         headers: Vec::new(),
-        stands_in: false,
+        yields_to_call_result: false,
     };
     let request = PublishRequest {
         publication,

@@ -240,7 +240,7 @@ fn result_for(queue: &str) -> Option<Publication> {
         body: Bytes::from_static(b"{}"),
         properties: Properties::default(),
         headers: Vec::new(),
-        stands_in: false,
+        yields_to_call_result: false,
     })
 }
 

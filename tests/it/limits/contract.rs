@@ -74,12 +74,12 @@ async fn each_kind_grants_its_limit_and_no_more((store, other): (Store, Store)) 
         for left in (0..3).rev() {
             let store = if left % 2 == 0 { &store } else { &other };
             let (at, decision) = ask(store, vec![charge(&limit, "a", 1)]).await;
-            let Decision::Granted { passes } = &decision else {
+            let Decision::Granted { after } = &decision else {
                 panic!("{limit:?} {decision:?}");
             };
-            assert_eq!(passes[0].room.remaining, left, "{limit:?}");
-            assert_eq!(passes[0].next == Fit::Now, left > 0, "{limit:?}");
-            assert!(passes[0].room.reset_at > at);
+            assert_eq!(after[0].room.remaining, left, "{limit:?}");
+            assert_eq!(after[0].next == Fit::Now, left > 0, "{limit:?}");
+            assert!(after[0].room.reset_at > at);
         }
         let (at, decision) = ask(&other, vec![charge(&limit, "a", 1)]).await;
         let Decision::Denied {

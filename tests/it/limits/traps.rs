@@ -86,10 +86,10 @@ async fn an_expired_key_starts_full_and_has_a_time_to_live() {
         while redis.takes(&limit).await {}
         eventually(BOUND, "the state's end", || redis.raw(&name).is_none()).await;
         let (_, decision) = redis.ask(&limit).await;
-        let Decision::Granted { passes } = decision else {
+        let Decision::Granted { after } = decision else {
             panic!("{kind}: {decision:?}");
         };
-        assert_eq!(passes[0].room.remaining, 1, "{kind}");
+        assert_eq!(after[0].room.remaining, 1, "{kind}");
         // Less than a millisecond, or -2: it ended again while the machine stood still. -1: no time to
         // live.
         let ttl = redis.ttl(&name);
@@ -316,10 +316,10 @@ async fn a_limit_that_is_lowered_grants_nothing_and_rewinds_nothing() {
                 }
                 assert_eq!(left, 3, "{kind}");
             }
-            Decision::Granted { passes } => {
+            Decision::Granted { after } => {
                 // A bucket holds what it can at most.
                 assert_eq!(kind, "token_bucket");
-                assert!(passes[0].room.remaining < 3, "{kind}");
+                assert!(after[0].room.remaining < 3, "{kind}");
             }
             other => panic!("{kind}: {other:?}"),
         }

@@ -11,7 +11,7 @@ pub struct Tries {
     pub attempts: u32,
     /// Some of its parts were taken, and no attempt was spent, because this replica sends only the others. Once it
     /// leaves this replica it is sent as a whole, and that is an attempt.
-    pub in_parts: bool,
+    pub partly_taken: bool,
     /// Since when the downstream refuses this message while it accepts others; `None`: it does not refuse the message.
     pub refused_since: Option<StoreTime>,
     /// The last call of the message was refused, and the answer did not say for what. Not known of a message that comes
@@ -28,7 +28,7 @@ impl Tries {
     /// Failed calls, as they count once the message leaves this replica or its route.
     #[must_use]
     pub fn spent(&self) -> u32 {
-        self.attempts.saturating_add(u32::from(self.in_parts))
+        self.attempts.saturating_add(u32::from(self.partly_taken))
     }
 
     /// For another route, which sends the message as a whole.
@@ -36,7 +36,7 @@ impl Tries {
     pub fn moved(self) -> Self {
         Self {
             attempts: self.spent(),
-            in_parts: false,
+            partly_taken: false,
             refused_without_subject: false,
             renewed: false,
             ..self

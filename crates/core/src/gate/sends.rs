@@ -19,9 +19,9 @@ const FOR_LONG: Duration = Duration::from_secs(3600);
 pub enum SendRule {
     /// Everything, before this time (`None`: without an end).
     All(Option<Mono>),
-    /// Only messages that its limits have granted: they grant no more before `opening`. Nothing at all from
+    /// Only messages that are permitted: its limits grant no more before `opening`. Nothing at all from
     /// `end` on.
-    Granted {
+    OnlyPermitted {
         /// When its limits are asked again: [`ASKED_AGAIN`](crate::scheduler::ASKED_AGAIN) after their answer at the
         /// latest.
         opening: Mono,
@@ -50,7 +50,7 @@ impl SendRule {
     #[must_use]
     pub fn leave_by(self, leave_by: Mono) -> Option<Mono> {
         match self {
-            Self::All(end) | Self::Granted { end, .. } => {
+            Self::All(end) | Self::OnlyPermitted { end, .. } => {
                 let last = end.map(|end| end - Duration::from_micros(1));
                 Some(last.map_or(leave_by, |last| last.min(leave_by)))
             }
@@ -63,7 +63,7 @@ impl SendRule {
     pub const fn opening(self) -> Option<Mono> {
         match self {
             Self::All(_) => None,
-            Self::Nothing(opening, _) | Self::Granted { opening, .. } => Some(opening),
+            Self::Nothing(opening, _) | Self::OnlyPermitted { opening, .. } => Some(opening),
         }
     }
 

@@ -88,7 +88,7 @@ impl Gate {
         let opening = self.sends.opening().max(self.used_up_until)?;
         let why = match self.sends {
             SendRule::Nothing(_, why) => why,
-            SendRule::All(_) | SendRule::Granted { .. } => ShutReason::Limit,
+            SendRule::All(_) | SendRule::OnlyPermitted { .. } => ShutReason::Limit,
         };
         let hold = rule.max_hold.min(rule.ack_margin);
         let near = threshold(self.tap, hold);
@@ -108,11 +108,11 @@ fn by_availability(was: Tap, availability: Availability, rule: &TapRule, now: Mo
     let wait = match availability {
         Availability::Open => Some(Duration::ZERO),
         Availability::Until(at, _) => Some(at.since(now)),
-        Availability::OutOfReach(Some(since)) if now.since(since) <= rule.max_hold => {
+        Availability::OutOfReach(since) if now.since(since) <= rule.max_hold => {
             Some(Duration::ZERO)
         }
         // It is not known for how long.
-        Availability::OutOfReach(_) => None,
+        Availability::NotKnownYet | Availability::OutOfReach(_) => None,
     };
     let too_long = wait.is_none_or(|wait| wait > threshold(was, rule.max_hold));
     let denied = wait.filter(|_| too_long && rule.denied != WhenDenied::Hold);

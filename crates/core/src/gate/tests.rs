@@ -95,7 +95,7 @@ fn what_a_spent_limit_granted_is_sent_and_what_a_paused_one_granted_is_not() {
     let mut gate = Gate::new(None, None);
     gate.note_used_up(at(4), at(1));
     gate.note_used_up(at(2), at(1));
-    let granted = |opening| SendRule::Granted { opening, end: None };
+    let granted = |opening| SendRule::OnlyPermitted { opening, end: None };
     assert_eq!(
         gate.review(None, 0, at(1)).expect("it turns").is,
         granted(at(4))
@@ -258,11 +258,11 @@ mod taps {
     #[test]
     fn a_store_that_was_never_heard_closes_at_once_and_one_that_is_lost_after_max_hold() {
         let mut gate = Gate::new(None, None);
-        let lost = |ago| Availability::OutOfReach(Some(at(10) - Duration::from_millis(ago)));
+        let lost = |ago| Availability::OutOfReach(at(10) - Duration::from_millis(ago));
         assert_eq!(turned(&mut gate, lost(1_000), HOLD).is, Tap::Open);
         assert_eq!(turned(&mut gate, lost(1_001), HOLD).is, Tap::Closed);
         assert_eq!(turned(&mut gate, Availability::Open, HOLD).is, Tap::Open);
-        let never = Availability::OutOfReach(None);
+        let never = Availability::NotKnownYet;
         assert_eq!(turned(&mut gate, never, HOLD).is, Tap::Closed);
     }
 
@@ -287,7 +287,7 @@ mod taps {
         let change = turned(&mut gate, until(2_000), rule(WhenDenied::SendAwayAndClose));
         assert_eq!((change.is, change.denied), (Tap::Closed, wait));
         // It is not known for how long.
-        let never = Availability::OutOfReach(None);
+        let never = Availability::NotKnownYet;
         let change = turned(&mut gate, never, rule(WhenDenied::SendAway));
         assert_eq!((change.is, change.denied), (Tap::Closed, None));
     }

@@ -29,9 +29,9 @@ impl LeaseHolder {
         let trip = now.since(sent);
         let is_close = trip <= (self.rough() * 2).max(self.asks.trip * 2);
         self.asks.trip = smoothed(self.asks.trip, trip);
-        if answer.version == self.known {
+        if answer.version == self.policy_version {
             self.outdated = None;
-        } else if answer.version != asking.known {
+        } else if answer.version != asking.policy_version {
             self.outdated = self.outdated.or(Some(now));
         }
         let same_rate = asking.pace.has_rate_of(&self.pace);
@@ -60,7 +60,7 @@ impl LeaseHolder {
             None => self.unfreeze(answer.now),
         }
         // Under another policy than the current one nothing was decided.
-        if want > 0 && answer.version == asking.known {
+        if want > 0 && answer.version == asking.policy_version {
             self.turn = answer.turn.filter(|_| same_rate);
         }
         if is_close {

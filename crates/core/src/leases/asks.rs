@@ -23,7 +23,7 @@ const PROBE_GAP: Duration = Duration::from_millis(10);
 
 /// What the next message needs of its slots.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Head {
+pub struct LeaseHint {
     /// How many it takes. They must lie close together, and slots of other replicas may lie between the slots leased
     /// before and the slots leased now. So all of its slots are asked for again, even if only a few are missing.
     pub slots: u64,
@@ -33,7 +33,7 @@ pub struct Head {
     pub costs: Vec<u64>,
 }
 
-impl Head {
+impl LeaseHint {
     /// One slot, and nothing before it.
     pub const PLAIN: Self = Self {
         slots: 1,
@@ -58,7 +58,7 @@ impl Head {
 impl LeaseHolder {
     /// The ask to send now, if it is time for one. `demand` is what all messages take that could be sent if slots
     /// came: ready ones, asked and permitted ones, and the first of each key that opens soon.
-    pub fn ask(&mut self, now: Mono, demand: u64, head: &Head) -> Option<Ask> {
+    pub fn ask(&mut self, now: Mono, demand: u64, head: &LeaseHint) -> Option<Ask> {
         if self.next_ask(demand).is_none_or(|at| at > now) {
             return None;
         }
@@ -92,7 +92,7 @@ impl LeaseHolder {
             sent: now,
             want,
             pace: self.pace,
-            known: self.known,
+            policy_version: self.policy_version,
         });
         self.asks.last = Some(now);
         Some(ask)

@@ -49,7 +49,7 @@ fn settled(pace: Pace) -> (LeaseHolder, Mono) {
     let mut now = at(1_000_000);
     for _ in 0..2 {
         holder
-            .ask(now, 0, &Head::PLAIN)
+            .ask(now, 0, &LeaseHint::PLAIN)
             .expect("it learns the clock");
         holder.note_answer(&answer(now), now);
         now = now + Duration::from_secs(10);
@@ -62,7 +62,7 @@ fn holding(pace: Pace, count: u32) -> (LeaseHolder, Mono) {
     let (mut holder, now) = settled(pace);
     assert!(
         holder
-            .ask(now, u64::from(count), &Head::PLAIN)
+            .ask(now, u64::from(count), &LeaseHint::PLAIN)
             .expect("an ask")
             .want
             > 0
@@ -83,7 +83,10 @@ fn holding(pace: Pace, count: u32) -> (LeaseHolder, Mono) {
 #[test]
 fn a_grant_keeps_the_pace_that_it_was_asked_at() {
     let (mut holder, now) = settled(pace("1000/1s"));
-    assert_eq!(holder.ask(now, 3, &Head::PLAIN).expect("an ask").want, 3);
+    assert_eq!(
+        holder.ask(now, 3, &LeaseHint::PLAIN).expect("an ask").want,
+        3
+    );
     // The policy changes while the ask is in flight, and the old one was still current at the
     // store.
     let changed = PolicyVersion::new(2);
@@ -114,7 +117,7 @@ fn a_turn_of_the_old_pace_is_given_up() {
     for (old, new) in [("1000/1s", "100/1s"), ("1/1h", "1/1s"), ("10/1s", "10/1m")] {
         for is_late in [false, true] {
             let (mut holder, now) = settled(pace(old));
-            holder.ask(now, 3, &Head::PLAIN).expect("an ask");
+            holder.ask(now, 3, &LeaseHint::PLAIN).expect("an ask");
             let retime = |holder: &mut LeaseHolder| {
                 holder.retime(pace(new), PolicyVersion::new(2), now);
             };
@@ -178,7 +181,7 @@ fn a_replica_that_misses_slots_again_and_again_goes_on_with_fresh_ones() {
 fn held_slots_follow_a_clock_that_drifts() {
     let (mut holder, now) = settled(pace("1/60s"));
     let first = now + Duration::from_secs(170);
-    holder.ask(now, 1, &Head::PLAIN).expect("an ask");
+    holder.ask(now, 1, &LeaseHint::PLAIN).expect("an ask");
     let granted = LeaseAnswer {
         grant: grant(first, 1),
         ..answer(now)
@@ -190,7 +193,9 @@ fn held_slots_follow_a_clock_that_drifts() {
     for tens in 1..17_u32 {
         let passed = Duration::from_secs(10) * tens;
         let at = now + passed;
-        holder.ask(at, 0, &Head::PLAIN).expect("it reads the clock");
+        holder
+            .ask(at, 0, &LeaseHint::PLAIN)
+            .expect("it reads the clock");
         let read = answer(at + fast_by(passed));
         holder.note_answer(&read, at);
     }
@@ -210,7 +215,7 @@ fn slots_of_an_earlier_generation_keep_their_times() {
     for tens in 1..4 {
         let now = first + Duration::from_secs(10) * tens;
         holder
-            .ask(now, 0, &Head::PLAIN)
+            .ask(now, 0, &LeaseHint::PLAIN)
             .expect("it reads the clock");
         holder.note_answer(&stepped(now), now);
         assert_eq!(holder.clock().to_store(now), Some(stepped(now).now));
@@ -254,7 +259,7 @@ fn the_later_end_of_a_freeze_and_a_pause_says_why_there_is_no_slot() {
         (50, (None, None), Availability::Open),
     ] {
         let now = at(second);
-        holder.ask(now, 0, &Head::PLAIN).expect("an ask");
+        holder.ask(now, 0, &LeaseHint::PLAIN).expect("an ask");
         holder.note_answer(
             &LeaseAnswer {
                 frozen_until: frozen.map(ends),
@@ -274,7 +279,7 @@ fn slots_fall_due_and_leave_by_the_same_mapping() {
     let trip = Duration::from_millis(2);
     let mut now = at(1_000_000);
     for want in [0, 0, 3] {
-        holder.ask(now, want, &Head::PLAIN).expect("an ask");
+        holder.ask(now, want, &LeaseHint::PLAIN).expect("an ask");
         let answer = LeaseAnswer {
             grant: grant(now + Duration::from_millis(50), 3).filter(|_| want > 0),
             ..answer(now + trip / 2)
@@ -290,7 +295,7 @@ fn slots_fall_due_and_leave_by_the_same_mapping() {
     let (rough, due) = (holder.late_limit(now), holder.next_slot());
     assert!(rough <= Duration::from_micros(LATE - 2_000), "{rough:?}");
     now = now + Duration::from_millis(10);
-    holder.ask(now, 5, &Head::PLAIN).expect("another ask");
+    holder.ask(now, 5, &LeaseHint::PLAIN).expect("another ask");
     holder.note_answer(&answer(now), now);
     assert!(holder.clock().error(now) < Some(Duration::from_millis(1)));
     let fine = holder.late_limit(now);
@@ -311,13 +316,13 @@ fn a_refusal_counts_although_the_store_does_not_know_of_it() {
         )
     };
     // The ask left before the refusal came.
-    holder.ask(now, 3, &Head::PLAIN).expect("an ask");
+    holder.ask(now, 3, &LeaseHint::PLAIN).expect("an ask");
     holder.freeze_by_answer(minute, now);
     holder.note_answer(&answer(now), now);
     assert!(frozen(&holder, now));
     // Nor does an answer of another generation change that.
     now = now + Duration::from_secs(1);
-    holder.ask(now, 3, &Head::PLAIN).expect("an ask");
+    holder.ask(now, 3, &LeaseHint::PLAIN).expect("an ask");
     let restarted = LeaseAnswer {
         generation: GENERATION + 1,
         ..answer(now)
@@ -332,7 +337,7 @@ fn a_refusal_counts_although_the_store_does_not_know_of_it() {
     };
     holder.note_freeze(&told, now);
     now = now + Duration::from_secs(1);
-    holder.ask(now, 3, &Head::PLAIN).expect("an ask");
+    holder.ask(now, 3, &LeaseHint::PLAIN).expect("an ask");
     holder.note_answer(
         &LeaseAnswer {
             generation: GENERATION + 1,

@@ -102,7 +102,7 @@ pub enum Decision {
     /// within the headroom of each limit from then.
     Granted {
         /// In the order of the charges.
-        passes: Vec<AfterGrant>,
+        after: Vec<AfterGrant>,
     },
     /// Nothing was spent.
     Denied {
@@ -216,12 +216,12 @@ fn decide_one(candidate: &CellCandidate<'_>, cells: &mut [Cell], now: StoreTime)
     };
     let fits: Vec<Fit> = charges.iter().map(fit).collect();
     if fits.iter().all(|fit| *fit == Fit::Now) {
-        let passes = charges.iter().map(|charge| {
+        let after = charges.iter().map(|charge| {
             let cell = &mut cells[charge.key];
             take(charge, cell, candidate.ticket, now)
         });
         return Decision::Granted {
-            passes: passes.collect(),
+            after: after.collect(),
         };
     }
     deny(candidate, &fits, cells, now)

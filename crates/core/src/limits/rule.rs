@@ -325,7 +325,7 @@ impl Rule {
 
     /// How late a call may leave after it was granted.
     #[must_use]
-    pub const fn usable(&self) -> Duration {
+    pub const fn permit_validity(&self) -> Duration {
         self.headroom().late
     }
 

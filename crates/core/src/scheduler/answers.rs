@@ -85,7 +85,7 @@ impl<T: Queued> Scheduler<T> {
         let now = times.now;
         match decision {
             Decision::NotAsked => return Some(asked.item),
-            Decision::Granted { passes } => self.granted(asked, &passes, times),
+            Decision::Granted { after } => self.granted(asked, &after, times),
             Decision::Denied {
                 by,
                 fits,
@@ -144,11 +144,11 @@ impl<T: Queued> Scheduler<T> {
     }
 
     /// The message waits for its slot with its permit. Its keys are open for as many more as the store returned.
-    fn granted(&mut self, asked: AskedMessage<T>, passes: &[AfterGrant], times: &AnswerTimes) {
+    fn granted(&mut self, asked: AskedMessage<T>, after: &[AfterGrant], times: &AnswerTimes) {
         let mut item = asked.item;
-        let until = times.since + asked.usable.min(item.usable());
+        let until = times.since + asked.permit_validity.min(item.permit_validity());
         let keys: Vec<KeyId> = item.keys().collect();
-        for (key, pass) in keys.into_iter().zip(passes) {
+        for (key, pass) in keys.into_iter().zip(after) {
             let answer = self.key_answer(pass.next, pass.room.remaining, times);
             self.key_queues.answered_in_passing(key, answer, times.sent);
         }

@@ -42,7 +42,7 @@ pub struct AskedMessage<T> {
     /// Other messages of this replica wait for one of its keys.
     pub others_wait: bool,
     /// For how long a permit is valid under the policies of the question.
-    pub(super) usable: Duration,
+    pub(super) permit_validity: Duration,
 }
 
 impl<T: Queued> AskedMessage<T> {
@@ -50,7 +50,7 @@ impl<T: Queued> AskedMessage<T> {
         Self {
             was_denied: item.was_denied(),
             slots: item.cost(),
-            usable: item.usable(),
+            permit_validity: item.permit_validity(),
             others_wait,
             item,
         }
@@ -121,10 +121,12 @@ impl<T: Queued> Scheduler<T> {
         if !self.pacing.is_paced() {
             return match self.pacing.availability(now) {
                 Availability::Until(at, _) => Due::Later(Some(at)),
-                Availability::Open | Availability::OutOfReach(_) => match questions.may_want() {
-                    0 => Due::Later(None),
-                    wanted => Due::Now(wanted),
-                },
+                Availability::Open | Availability::NotKnownYet | Availability::OutOfReach(_) => {
+                    match questions.may_want() {
+                        0 => Due::Later(None),
+                        wanted => Due::Now(wanted),
+                    }
+                }
             };
         }
         // Messages that would go before it have their slots, and so have messages that are asked for. The message

@@ -27,7 +27,7 @@ pub(super) struct Item {
     /// Which key counts it.
     pub(super) key: Option<u32>,
     /// For how long a permit is valid.
-    pub(super) usable: Duration,
+    pub(super) permit_validity: Duration,
     /// When it was granted, on the store's clock.
     pub(super) granted: Option<u64>,
 }
@@ -40,7 +40,7 @@ impl Item {
             cost: 1,
             tenant: 0,
             key: None,
-            usable: Duration::from_millis(75),
+            permit_validity: Duration::from_millis(75),
             granted: None,
         }
     }
@@ -75,8 +75,8 @@ impl Queued for Item {
     fn arrival(&self) -> u64 {
         u64::from(self.id)
     }
-    fn usable(&self) -> Duration {
-        self.usable
+    fn permit_validity(&self) -> Duration {
+        self.permit_validity
     }
     fn granted(&mut self, at: StoreTime, _: Duration) {
         self.granted = Some(at.as_micros());
@@ -93,7 +93,7 @@ pub(super) struct Plain {
 impl Plain {
     /// Takes a unit, or returns when there is one.
     fn decide(&mut self, item: &Item, now: u64) -> Decision {
-        let granted = Decision::Granted { passes: Vec::new() };
+        let granted = Decision::Granted { after: Vec::new() };
         let (Some(every), Some(key)) = (self.every, item.key) else {
             return granted;
         };
@@ -154,20 +154,25 @@ pub(super) struct Bench {
 
 impl Bench {
     /// A paced scheduler, with a reserve if `kept` says so; round trips of `trip` microseconds.
-    pub(super) fn new(pace: Pace, kept: Option<Pace>, usable: Duration, trip: u64) -> Self {
+    pub(super) fn new(
+        pace: Pace,
+        kept: Option<Pace>,
+        permit_validity: Duration,
+        trip: u64,
+    ) -> Self {
         let jitter = Jitter::new(7);
         let reserve = kept.map(|pace| LeaseHolder::new(pace, jitter));
         let pacing = Pacing::with_reserve(LeaseHolder::new(pace, jitter), reserve);
-        Self::with(pacing, [pace, kept.unwrap_or(pace)], usable, trip)
+        Self::with(pacing, [pace, kept.unwrap_or(pace)], permit_validity, trip)
     }
 
-    pub(super) fn free(usable: Duration, trip: u64) -> Self {
+    pub(super) fn free(permit_validity: Duration, trip: u64) -> Self {
         let pace = pace("1/1s");
-        Self::with(Pacing::unpaced(), [pace, pace], usable, trip)
+        Self::with(Pacing::unpaced(), [pace, pace], permit_validity, trip)
     }
 
-    fn with(pacing: Pacing, paces: [Pace; 2], usable: Duration, trip: u64) -> Self {
-        let questions = Questions::of(&pacing, usable, Jitter::new(3));
+    fn with(pacing: Pacing, paces: [Pace; 2], permit_validity: Duration, trip: u64) -> Self {
+        let questions = Questions::of(&pacing, permit_validity, Jitter::new(3));
         Self {
             now: 10_000_000,
             scheduler: Scheduler::new(pacing, Some(questions)),
@@ -263,7 +268,10 @@ impl Bench {
         if item.key.is_some() {
             let granted = item.granted.expect("no permit");
             let age = STORE + self.now - granted;
-            assert!(age <= micros(item.usable), "{age} us old: {item:?}");
+            assert!(
+                age <= micros(item.permit_validity),
+                "{age} us old: {item:?}"
+            );
         }
         self.sent.push(Sent { item, at: self.now });
     }

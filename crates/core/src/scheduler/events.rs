@@ -24,9 +24,9 @@ impl<T: Queued> Scheduler<T> {
     }
 
     /// Policies of keyed limits were replaced: a permit is valid for so long or longer.
-    pub const fn set_usable(&mut self, usable: Duration) {
+    pub const fn set_permit_validity(&mut self, permit_validity: Duration) {
         if let Some(questions) = &mut self.questions {
-            questions.set_usable(usable);
+            questions.set_permit_validity(permit_validity);
         }
     }
 

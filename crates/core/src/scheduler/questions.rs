@@ -81,7 +81,7 @@ pub struct SentQuestion {
 #[derive(Clone, Debug)]
 pub struct Questions {
     /// The shortest time for which a permit is valid.
-    usable: Duration,
+    permit_validity: Duration,
     /// For how long the store is asked for its time only, before messages are asked for.
     startup_listen: Duration,
     jitter: Jitter,
@@ -110,16 +110,16 @@ pub struct Questions {
 }
 
 impl Questions {
-    /// For permits that are valid for `usable` or longer, and slots of `pacing`.
+    /// For permits that are valid for `permit_validity` or longer, and slots of `pacing`.
     #[must_use]
-    pub fn of(pacing: &Pacing, usable: Duration, jitter: Jitter) -> Self {
+    pub fn of(pacing: &Pacing, permit_validity: Duration, jitter: Jitter) -> Self {
         let most_at_once = if pacing.is_paced() {
             MOST_WANTED
         } else {
             FIRST_WANTED
         };
         Self {
-            usable,
+            permit_validity,
             startup_listen: Duration::ZERO,
             jitter,
             clock: ClockMap::default(),
@@ -152,8 +152,8 @@ impl Questions {
     }
 
     /// From now on permits are valid for so long or longer: policies were replaced.
-    pub const fn set_usable(&mut self, usable: Duration) {
-        self.usable = usable;
+    pub const fn set_permit_validity(&mut self, permit_validity: Duration) {
+        self.permit_validity = permit_validity;
     }
 
     /// Whether the store was asked for long enough to take messages.
@@ -215,7 +215,8 @@ impl Questions {
     #[must_use]
     pub fn lead(&self) -> Duration {
         // A permit that is asked for any earlier has run out when its slot comes.
-        self.needs().min(self.usable.saturating_sub(MARGIN))
+        self.needs()
+            .min(self.permit_validity.saturating_sub(MARGIN))
     }
 
     /// How far ahead of their slots messages may be asked for: the rest of a permit is for
@@ -223,7 +224,7 @@ impl Questions {
     #[must_use]
     pub fn reach(&self) -> Duration {
         let lead = self.lead();
-        lead + self.usable.saturating_sub(lead) / 2
+        lead + self.permit_validity.saturating_sub(lead) / 2
     }
 
     /// By how much a question may arrive earlier than the last one, counted from when each left.
@@ -318,7 +319,7 @@ impl Questions {
         if wanted > 0 && outcome.slots >= wanted {
             self.most_at_once = (self.most_at_once + self.most_at_once / 16 + 1).min(MOST_WANTED);
         }
-        let fine = CLOCK_ERROR_GOOD.min(self.usable / 4);
+        let fine = CLOCK_ERROR_GOOD.min(self.permit_validity / 4);
         self.clock.follow(sent, decided, now, fine);
         // It was decided after the question was sent, and not before the time of the mapping.
         let error = self.clock.error(now).unwrap_or_default();
@@ -355,8 +356,8 @@ mod tests {
     /// A fleet 3 ms away reported for minutes that Redis was 99 ms away.
     #[test]
     fn the_round_trip_that_loads_the_script_is_forgotten_with_the_next() {
-        let usable = Duration::from_millis(26);
-        let mut questions = Questions::of(&Pacing::unpaced(), usable, Jitter::new(1));
+        let permit_validity = Duration::from_millis(26);
+        let mut questions = Questions::of(&Pacing::unpaced(), permit_validity, Jitter::new(1));
         let answered = |questions: &mut Questions, at: u64, trip: u64| {
             let (sent, now) = (Mono::from_micros(at), Mono::from_micros(at + trip));
             questions.note_sent(0, sent);
@@ -368,11 +369,11 @@ mod tests {
             questions.note_answer(sent, decided, QuestionResult::default(), now);
         };
         answered(&mut questions, 1_000_000, 200_000);
-        assert!(questions.needs() > usable);
+        assert!(questions.needs() > permit_validity);
         answered(&mut questions, 2_000_000, 7_000);
         assert_eq!(questions.slow_trip(), Duration::from_millis(7));
         answered(&mut questions, 3_000_000, 7_000);
-        assert!(questions.needs() <= usable);
+        assert!(questions.needs() <= permit_validity);
     }
 
     /// Found by the simulation: the old mapping was kept, and after a step forward by a day each
@@ -381,8 +382,8 @@ mod tests {
     fn after_a_step_of_the_stores_clock_its_times_are_mapped_anew() {
         const EPOCH: u64 = 1_795_228_193_000_012;
         const DAY: u64 = 86_400_000_000;
-        let usable = Duration::from_millis(8);
-        let mut questions = Questions::of(&Pacing::unpaced(), usable, Jitter::new(1));
+        let permit_validity = Duration::from_millis(8);
+        let mut questions = Questions::of(&Pacing::unpaced(), permit_validity, Jitter::new(1));
         let mut since = Mono::default();
         for (second, ahead) in [(1, 0), (2, 0), (3, DAY)] {
             let at = second * 1_000_000;

@@ -61,7 +61,7 @@ fn a_short_headroom_and_a_slow_store_still_use_the_slots() {
     let mut bench = Bench::new(pace("200/1s"), None, headroom, 1_000);
     for id in 0..600 {
         bench.push(Item {
-            usable: headroom,
+            permit_validity: headroom,
             ..Item::keyed(id, id)
         });
     }
@@ -76,7 +76,7 @@ fn a_short_headroom_and_a_slow_store_still_use_the_slots() {
 fn an_urgent_message_does_not_wait_for_those_that_are_admitted() {
     let mut bench = Bench::new(pace("100/1s"), None, Duration::from_secs(2), 800);
     let long = |item: Item| Item {
-        usable: Duration::from_secs(2),
+        permit_validity: Duration::from_secs(2),
         ..item
     };
     for id in 0..500 {

@@ -25,17 +25,17 @@ impl<T: Queued> Scheduler<T> {
     #[must_use]
     pub fn availability(&self, needs: Needs, now: Mono) -> Availability {
         if !self.clock().is_some_and(ClockMap::is_known) {
-            return Availability::OutOfReach(None);
+            return Availability::NotKnownYet;
         }
         let asks = needs == Needs::SlotAndPermit;
         let questions = self.questions.as_ref().filter(|_| asks);
         if questions.is_some_and(|questions| !questions.may_begin(now)) {
-            return Availability::OutOfReach(None);
+            return Availability::NotKnownYet;
         }
         let pacing = self.pacing.availability(now);
         match questions.and_then(Questions::failing_since) {
             // A known freeze lasts, whether questions are answered or not.
-            Some(since) if pacing.shut().is_none() => Availability::OutOfReach(Some(since)),
+            Some(since) if pacing.shut().is_none() => Availability::OutOfReach(since),
             _ => pacing,
         }
     }
@@ -62,7 +62,8 @@ impl<T: Queued> Scheduler<T> {
     #[must_use]
     pub fn route_waits(&self, route: usize, needs: Needs, now: Mono) -> RouteWaits {
         match self.availability(needs, now) {
-            Availability::OutOfReach(_)
+            Availability::NotKnownYet
+            | Availability::OutOfReach(_)
             | Availability::Until(_, WaitReason::Frozen | WaitReason::Paused) => RouteWaits::HeldUp,
             _ if !self.could_send(route, now) => RouteWaits::Idle,
             Availability::Until(_, WaitReason::Turn) => RouteWaits::ForItsTurn,

@@ -187,7 +187,7 @@ impl Results {
             body: body.into(),
             properties,
             headers: result_headers(route, hops + 1),
-            stands_in: end.is_repeat(),
+            yields_to_call_result: end.is_repeat(),
         })
     }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use sluiced_core::breaker::BreakerReport;
 
-use super::{PacerHandle, ToPacer};
+use super::{PacerEvent, PacerHandle};
 use crate::route::gate::RouteGate;
 
 impl PacerHandle {
@@ -21,7 +21,7 @@ impl PacerHandle {
         let (gate, pacer) = (Arc::clone(gate), self.clone());
         tokio::spawn(async move {
             gate.report(report, pacer.clock).await;
-            pacer.send(ToPacer::GateChanged);
+            pacer.send(PacerEvent::GateChanged);
         });
     }
 }

@@ -72,10 +72,10 @@ impl Queued for WaitingMessage {
         self.job.delivery.is_stale()
     }
 
-    fn usable(&self) -> Duration {
+    fn permit_validity(&self) -> Duration {
         let charges = self.job.charges().iter();
         charges
-            .map(|charge| charge.limit.usable())
+            .map(|charge| charge.limit.permit_validity())
             .min()
             .unwrap_or_default()
     }

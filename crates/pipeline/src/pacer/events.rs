@@ -9,7 +9,7 @@ use tracing::{debug, info, warn};
 use super::messages::Join;
 use super::{Pacer, Phase, Stopping};
 use crate::admit::AnsweredQuestion;
-use crate::handle::{PacerLeftover, ToPacer};
+use crate::handle::{PacerEvent, PacerLeftover};
 use crate::job::WaitingMessage;
 use crate::limit::CurrentPolicy;
 use crate::uncalled::refused::{comes_too_late, others_take_all, refuse};
@@ -75,53 +75,53 @@ impl Pacer {
         }
     }
 
-    pub(super) fn on_event(&mut self, event: ToPacer) {
+    pub(super) fn on_event(&mut self, event: PacerEvent) {
         let now = self.handle.clock.now();
         match event {
-            ToPacer::Decoded(messages) => self.on_decoded(messages, now),
-            ToPacer::Back(waiting) => self.put_back(vec![*waiting]),
-            ToPacer::Freed(calls) => {
+            PacerEvent::Decoded(messages) => self.on_decoded(messages, now),
+            PacerEvent::Back(waiting) => self.put_back(vec![*waiting]),
+            PacerEvent::Freed(calls) => {
                 for call in &calls {
                     let charge = call.charge();
                     let key = key_id(&charge.limit.name, charge.key);
                     self.scheduler.note_freed(key, charge.cost.units(), now);
                 }
             }
-            ToPacer::Throttled { length, is_first } => {
+            PacerEvent::Throttled { length, is_first } => {
                 if let Some(adapting) = &mut self.adapting {
                     adapting.throttled(is_first, now);
                 }
                 self.scheduler.pacing_mut().freeze_by_answer(length, now);
             }
-            ToPacer::FrozenFor(length) => self.scheduler.pacing_mut().freeze_for(length, now),
-            ToPacer::Refused { key, until } => self.scheduler.note_refusal(key, until),
-            ToPacer::Behind { keys, until } => {
+            PacerEvent::FrozenFor(length) => self.scheduler.pacing_mut().freeze_for(length, now),
+            PacerEvent::Refused { key, until } => self.scheduler.note_refusal(key, until),
+            PacerEvent::Behind { keys, until } => {
                 for key in keys {
                     self.scheduler.put_behind(key, until, now);
                 }
             }
-            ToPacer::Passes(keys) => {
+            PacerEvent::Passes(keys) => {
                 for key in keys {
                     self.scheduler.note_pass(key);
                 }
             }
-            ToPacer::QuotaLow { left, length } => self.on_quota_low(left, length, now),
-            ToPacer::Frozen(row, freeze) => {
+            PacerEvent::QuotaLow { left, length } => self.on_quota_low(left, length, now),
+            PacerEvent::Frozen(row, freeze) => {
                 self.scheduler.pacing_mut().note_freeze(row, &freeze, now)
             }
-            ToPacer::Policy(policy, paces) => self.adopt(&policy, &paces, now),
-            ToPacer::Updated {
+            PacerEvent::Policy(policy, paces) => self.adopt(&policy, &paces, now),
+            PacerEvent::Updated {
                 limit,
                 paused_until,
             } => self.on_policy_update(&limit, paused_until),
             // The gates are reviewed before each step.
-            ToPacer::GateChanged => {}
-            ToPacer::Warmed => {
+            PacerEvent::GateChanged => {}
+            PacerEvent::Warmed => {
                 if matches!(self.phase, Phase::Warming) {
                     self.phase = Phase::Running;
                 }
             }
-            ToPacer::Stop { deadline, done } => self.stop(deadline, done),
+            PacerEvent::Stop { deadline, done } => self.stop(deadline, done),
         }
     }
 

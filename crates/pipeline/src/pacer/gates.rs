@@ -102,8 +102,8 @@ impl Pacer {
             self.waits.set_whole(limit, WaitsFor::Pause, opens);
         }
         let limits = self.routes.iter().flat_map(|route| route.counting.keyed());
-        if let Some(usable) = limits.map(|limit| limit.usable()).min() {
-            self.scheduler.set_usable(usable);
+        if let Some(permit_validity) = limits.map(|limit| limit.permit_validity()).min() {
+            self.scheduler.set_permit_validity(permit_validity);
         }
         self.ask_again(limit);
     }
@@ -163,7 +163,7 @@ impl Pacer {
                 && route.sharing.destination(&job.delivery, now).is_some()
         };
         let messages = match route.gate.sends() {
-            SendRule::Granted { .. } => self.scheduler.extract_unpermitted(leaves),
+            SendRule::OnlyPermitted { .. } => self.scheduler.extract_unpermitted(leaves),
             SendRule::All(_) | SendRule::Nothing(..) => self.scheduler.extract(leaves),
         };
         for waiting in messages {

@@ -19,7 +19,7 @@ use sluiced_telemetry::note_change;
 use sluiced_telemetry::waits::{ROUTE, Waits, WaitsFor};
 
 use super::{BACKOFF, PolicyDeclarer, SPREAD, news};
-use crate::handle::{PacerHandle, ToPacer};
+use crate::handle::{PacerEvent, PacerHandle};
 use crate::route::Route;
 
 /// How often the store is asked beside the notices: one may be lost, and a store that lost its state is to get the
@@ -60,7 +60,7 @@ pub(crate) async fn follow(
                     let pause = policy.pause.as_ref();
                     let pause = pause.map_or(RoutePause::None, |on| RoutePause::Until(on.until));
                     route.gate.with(|gate| gate.pause(pause));
-                    pacer.send(ToPacer::GateChanged);
+                    pacer.send(PacerEvent::GateChanged);
                 }
                 let lasts = show(&route, &pacer, &policy, &waits);
                 known = Some(policy);

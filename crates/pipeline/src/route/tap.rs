@@ -95,7 +95,7 @@ impl RouteTap {
         if !self.sharing.is_standby() {
             self.log(decision, availability, now);
         }
-        let by_limit = decision.shut.is_none() && availability != Availability::OutOfReach(None);
+        let by_limit = decision.shut.is_none() && availability != Availability::NotKnownYet;
         if decision.is == Tap::Closed && by_limit {
             self.meters.denials.increment(1);
         }
@@ -133,7 +133,11 @@ impl RouteTap {
             (Tap::Closed, None, Availability::Until(at, WaitReason::Turn)) => {
                 debug!(%route, wait = length(at, now), "tap closed: no slot before then");
             }
-            (Tap::Closed, None, Availability::Open | Availability::OutOfReach(_)) => {
+            (
+                Tap::Closed,
+                None,
+                Availability::Open | Availability::NotKnownYet | Availability::OutOfReach(_),
+            ) => {
                 warn!(%route, "tap closed: the limit's store is out of reach");
             }
         }

@@ -70,7 +70,7 @@ pub(crate) fn sweep(
 ) {
     let expected = match availability {
         Availability::Until(at, _) => at,
-        Availability::Open | Availability::OutOfReach(_) => now,
+        Availability::Open | Availability::NotKnownYet | Availability::OutOfReach(_) => now,
     };
     let overdue = |job: &Job| {
         let (received, limit) = (job.delivery.received(), job.route.rules.ack_margin);

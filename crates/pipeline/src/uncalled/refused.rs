@@ -62,12 +62,12 @@ pub(crate) fn comes_too_late(
     let end = waiting.deadline()?;
     let paced = match availability {
         Availability::Until(at, why) => Some((at, NoTurnReason::Slots(why))),
-        Availability::Open | Availability::OutOfReach(_) => None,
+        Availability::Open | Availability::NotKnownYet | Availability::OutOfReach(_) => None,
     };
     let sends = route.gate.sends();
     let why_shut = match sends {
         SendRule::Nothing(_, why) => NoTurnReason::Route(why),
-        SendRule::All(_) | SendRule::Granted { .. } => NoTurnReason::Route(ShutReason::Limit),
+        SendRule::All(_) | SendRule::OnlyPermitted { .. } => NoTurnReason::Route(ShutReason::Limit),
     };
     let shut = sends.held_until().map(|at| (at, why_shut));
     let latest = paced.into_iter().chain(shut).max_by_key(|(at, _)| *at);
@@ -84,7 +84,10 @@ pub(crate) fn others_take_all(
     now: Mono,
 ) -> Option<NoTurn> {
     let refuses = waiting.job.route.rules.on_denied == OnDenied::Refuse;
-    let is_known = !matches!(availability, Availability::OutOfReach(_));
+    let is_known = !matches!(
+        availability,
+        Availability::NotKnownYet | Availability::OutOfReach(_)
+    );
     let end = waiting.deadline().filter(|_| refuses && is_known)?;
     let at = scheduler.no_turn_before(waiting, now)?;
     let why = NoTurnReason::Others {

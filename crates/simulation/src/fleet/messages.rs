@@ -83,7 +83,7 @@ impl<'a, W: FleetWatch> Fleet<'a, W> {
             id,
             message,
             route,
-            usable: self.usable_of(replica.id),
+            permit_validity: self.usable_of(replica.id),
             arrival: replica.arrivals,
             born: StoreTime::from_micros(self.setting.start.as_micros() + message.at),
             deadline: left.map(|left| mono + left),

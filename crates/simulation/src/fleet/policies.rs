@@ -88,9 +88,9 @@ impl<'a, W: FleetWatch> Fleet<'a, W> {
             let pacing = replica.scheduler.pacing_mut();
             pacing.retime(&paces, policy.version, mono);
         }
-        if let Some(usable) = limits.usable() {
-            self.usable_of(replica.id).set(usable);
-            replica.scheduler.set_usable(usable);
+        if let Some(permit_validity) = limits.permit_validity() {
+            self.usable_of(replica.id).set(permit_validity);
+            replica.scheduler.set_permit_validity(permit_validity);
         }
         replica.known = Some(policy);
     }

@@ -91,8 +91,8 @@ impl SimulatedReplica<'_> {
             Some(main) => Pacing::with_reserve(main, holders.next()),
             None => Pacing::unpaced(),
         };
-        let questions = setting.route.usable().map(|usable| {
-            Questions::of(&pacing, usable, jitter).with_startup_listen(STARTUP_LISTEN)
+        let questions = setting.route.permit_validity().map(|permit_validity| {
+            Questions::of(&pacing, permit_validity, jitter).with_startup_listen(STARTUP_LISTEN)
         });
         Self {
             id,
@@ -178,7 +178,7 @@ pub(super) struct Parcel<'a> {
     pub(super) message: &'a Message,
     pub(super) route: &'a SimulatedRoute,
     /// For how long a permit is valid at its replica.
-    pub(super) usable: &'a Cell<Duration>,
+    pub(super) permit_validity: &'a Cell<Duration>,
     pub(super) arrival: u64,
     /// When it was published.
     pub(super) born: StoreTime,
@@ -234,8 +234,8 @@ impl Queued for Parcel<'_> {
     fn deadline(&self) -> Option<Mono> {
         self.deadline
     }
-    fn usable(&self) -> Duration {
-        self.usable.get()
+    fn permit_validity(&self) -> Duration {
+        self.permit_validity.get()
     }
     fn granted(&mut self, at: StoreTime, _: Duration) {
         self.granted = Some(at);

@@ -67,7 +67,7 @@ impl<'a, W: FleetWatch> Fleet<'a, W> {
         replica.last_ask = sent;
         let Trip { out, back } = self.trip(replica, true);
         let holder = replica.scheduler.pacing().holder(row);
-        let known = holder.map(|holder| (*holder.pace(), holder.known()));
+        let known = holder.map(|holder| (*holder.pace(), holder.policy_version()));
         if back.is_none() {
             self.after(STORE_TIMEOUT, replica.id, SimEvent::AskFailed { id, row });
         }

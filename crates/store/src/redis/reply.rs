@@ -45,8 +45,8 @@ impl ScriptReply {
                         next: fit(self.0.next()?),
                     })
                 });
-                let passes = each.collect::<Option<_>>()?;
-                Decision::Granted { passes }
+                let after = each.collect::<Option<_>>()?;
+                Decision::Granted { after }
             }
             1 => Decision::Denied {
                 by: self.by(charges)?,

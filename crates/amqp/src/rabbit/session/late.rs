@@ -75,7 +75,7 @@ fn kept_of(settlement: Settlement, context: &RouteContext) -> Option<PublishingV
     } = settlement;
     match (verdict, result) {
         // It was about a call of another delivery.
-        (Verdict::Done, Some(result)) if result.stands_in => None,
+        (Verdict::Done, Some(result)) if result.yields_to_call_result => None,
         (verdict, Some(result)) => Some(PublishingVerdict::WithResult(Box::new(WithResult {
             verdict,
             result,

@@ -53,7 +53,7 @@ impl Session {
     }
 
     fn publish_result(&mut self, tag: u64, original: Original, mut with_result: WithResult) {
-        if with_result.result.stands_in {
+        if with_result.result.yields_to_call_result {
             let kept = &self.context.kept;
             if kept.awaits(&original) {
                 return self.unsettled.await_call(AwaitingDelivery {

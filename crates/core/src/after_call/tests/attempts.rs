@@ -97,7 +97,7 @@ fn a_message_that_was_taken_in_part_waits_here_because_only_this_replica_knows_i
     let follows = alone(&in_part);
     let here = NextWait::Here(Some(call.now.local + seconds(59)));
     assert!(matches!(follows.next, NextStep::Again { waits, .. } if waits == here));
-    assert!(!follows.tries.in_parts, "it has spent an attempt");
+    assert!(!follows.tries.partly_taken, "it has spent an attempt");
     let refused = CallEnd {
         outcome: THROTTLED,
         ..in_part

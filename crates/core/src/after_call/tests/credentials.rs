@@ -48,9 +48,9 @@ fn units_are_returned_while_the_credentials_are_refused_for_all() {
     assert!(away(&refused).returns_units);
     assert!(!alone(&refused).returns_units, "others may be accepted");
     assert!(!away(&answered(transient, 503)).returns_units);
-    let in_parts = CallEnd {
+    let partly_taken = CallEnd {
         has_rest: true,
         ..refused
     };
-    assert!(!away(&in_parts).returns_units, "a part was taken");
+    assert!(!away(&partly_taken).returns_units, "a part was taken");
 }

@@ -88,7 +88,7 @@ fn a_unit_that_was_refunded_reopens_its_key() {
         lacks: Lacks::Room,
         room: Room::default(),
     };
-    let granted = || Decision::Granted { passes: Vec::new() };
+    let granted = || Decision::Granted { after: Vec::new() };
     let mut scheduler = Bench::free(HEADROOM, 700).scheduler;
     let heard = question(&mut scheduler, at(0)).expect("what time it is");
     scheduler.note_decisions(heard, decided(1), Vec::new(), at(2));

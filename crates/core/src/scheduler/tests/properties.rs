@@ -54,7 +54,7 @@ proptest! {
                 priority: *priority,
                 tenant: *tenant,
                 key: keyed.then_some(*key),
-                usable: headroom,
+                permit_validity: headroom,
                 ..Item::plain(id)
             };
             bench.push_at(start + at, item);

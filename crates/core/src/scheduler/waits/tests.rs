@@ -22,7 +22,7 @@ impl Queued for Item {
         self.0
     }
 
-    fn usable(&self) -> Duration {
+    fn permit_validity(&self) -> Duration {
         Duration::from_millis(10)
     }
 }

@@ -62,7 +62,7 @@ impl Results {
                 ..Properties::default()
             },
             headers: result_headers(route, 1),
-            stands_in: false,
+            yields_to_call_result: false,
         })
     }
 }

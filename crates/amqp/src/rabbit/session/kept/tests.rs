@@ -172,7 +172,7 @@ fn a_message_that_is_done_is_known_by_an_id_or_a_mark() {
         body: Bytes::new(),
         properties: Properties::default(),
         headers: Vec::new(),
-        stands_in: false,
+        yields_to_call_result: false,
     };
     let done = PublishingVerdict::WithResult(Box::new(WithResult {
         verdict: Verdict::Done,
@@ -204,7 +204,7 @@ fn accepted(id: &str) -> (Original, PublishingVerdict) {
         body: Bytes::from(id.to_owned()),
         properties: Properties::default(),
         headers: Vec::new(),
-        stands_in: false,
+        yields_to_call_result: false,
     };
     let with_result = WithResult {
         verdict: Verdict::Done,
