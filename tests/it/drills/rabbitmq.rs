@@ -308,6 +308,14 @@ async fn channel_closed_by_the_ack_timeout() {
     let mut drill = Drill::prepare(row, fault, own.plan(row)).await;
     own.ack_timeout(1_000, 500);
     drill.flow(2).await;
+    // Otherwise one of them may get all of the slow answers.
+    let sends = format!(
+        "sluiced_calls_total{{route=\"{}\",outcome=\"accepted\"}}",
+        drill.fleet.plan.name
+    );
+    for replica in &mut drill.fleet.replicas {
+        replica.until_metric(&sends, 1.0).await;
+    }
     drill.begins();
     drill.script(json!({"delay": "4s", "count": 40}));
     for replica in &drill.fleet.replicas {

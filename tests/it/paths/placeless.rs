@@ -29,9 +29,10 @@ const HELD: &str = "held for longer than half of the broker's ack timeout";
 const NUMBER: &str = "4915112345678";
 
 /// A broker with a short timeout, and the work queue.
-async fn impatient(name: &str, queue_type: &str) -> (Rabbit, Broker) {
+async fn impatient(name: &str, queue_type: &str, timeout: u32) -> (Rabbit, Broker) {
     let rabbit = Rabbit::start();
-    for (key, millis) in [("consumer_timeout", 8_000), ("channel_tick_interval", 500)] {
+    let millis = timeout * 1_000;
+    for (key, millis) in [("consumer_timeout", millis), ("channel_tick_interval", 500)] {
         rabbit.eval(&format!("application:set_env(rabbit, {key}, {millis})"));
     }
     let broker = Broker::connect(&rabbit.url()).await;
@@ -85,7 +86,7 @@ async fn stop(daemons: [Daemon; 2], downstream: &Recorder) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_result_that_no_queue_takes_harms_no_other_message() {
     let name = "placeless-result";
-    let (rabbit, broker) = impatient(name, "quorum").await;
+    let (rabbit, broker) = impatient(name, "quorum", 8).await;
     broker.declare("placeless.out", "quorum").await;
     broker.publish(name, messages()).await;
     let downstream = Recorder::accepting().await;
@@ -109,7 +110,7 @@ async fn a_result_that_no_queue_takes_harms_no_other_message() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_full_queue_of_dead_letters_harms_no_other_message() {
     let name = "placeless-dead";
-    let (rabbit, broker) = impatient(name, "quorum").await;
+    let (rabbit, broker) = impatient(name, "quorum", 8).await;
     let dead = format!("{name}.dead");
     let full = r#"{"max-length":1,"overflow":"reject-publish"}"#;
     rabbit.set_policy("full", &dead, full);
@@ -138,13 +139,20 @@ async fn a_full_queue_of_dead_letters_harms_no_other_message() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_last_copy_that_no_queue_takes_ends_no_channel() {
     let name = "placeless-last";
-    let (rabbit, broker) = impatient(name, "classic").await;
+    // Three places are tried, each for a quarter of the timeout and up to a second.
+    let (rabbit, broker) = impatient(name, "classic", 24).await;
     broker.declare("placeless.last", "quorum").await;
     // A classic queue counts no returns, and leaves this header as it was published.
     let mut returned = FieldTable::default();
     returned.insert("x-delivery-count".into(), AMQPValue::LongLongInt(12));
+    // Without an id it could not be told from another one that looks the same, and would stay where it is.
     let (body, properties) = to(1, NUMBER);
-    let first = (body, properties.with_headers(returned));
+    let first = (
+        body,
+        properties
+            .with_message_id("m-1".into())
+            .with_headers(returned),
+    );
     let others = (2..=10).map(|number| to(number, "placeless.last"));
     broker
         .publish(name, [first].into_iter().chain(others))
@@ -168,16 +176,19 @@ async fn a_last_copy_that_no_queue_takes_ends_no_channel() {
         ..Config::shared(name, RATE, vec![route])
     };
     let mut daemon = Daemon::start_with(&config.text(), |command| {
-        command.env("SLUICED__RABBITMQ__ACK_TIMEOUT", "8s");
+        command.env("SLUICED__RABBITMQ__ACK_TIMEOUT", "24s");
     });
     let given_back = format!("sluiced_settled_total{{route=\"{name}\",verdict=\"given_back\"}}");
-    daemon.until_metric(&given_back, 3.0).await;
+    daemon.until_metric(&given_back, 2.0).await;
     broker.declare(NUMBER, "quorum").await;
     arrives(&broker, NUMBER, 1).await;
     assert_eq!(daemon.said("the queue cannot be consumed"), 0);
     assert_eq!(daemon.said(NUMBER), 0, "no log has a number");
     assert_eq!(downstream.count(), 10, "each once");
-    daemon.stop(&[NEW_SCHEDULE, AGAIN, ASIDE, HELD]).await;
+    let unusable = "a queue cannot be used";
+    daemon
+        .stop(&[NEW_SCHEDULE, AGAIN, ASIDE, HELD, unusable])
+        .await;
     assert_eq!(broker.counts(name).await, Some((0, 0)));
 }
 

@@ -333,22 +333,25 @@ impl Daemon {
     /// The value of a series such as `sluiced_used_units_total{limit="provider"}`.
     pub async fn metric(&mut self, series: &str) -> f64 {
         let (_, page) = self.page("/metrics").await;
-        let line = page
-            .lines()
-            .find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
-        let value = line.unwrap_or_else(|| panic!("no {series} in\n{page}"));
-        value.trim().parse().unwrap()
+        value_of(series, &page).unwrap_or_else(|| panic!("no {series} in\n{page}"))
     }
 
-    /// Waits until a series has at least this value.
+    /// Waits until a series has at least this value. Where nothing was counted yet, there may be none.
     pub async fn until_metric(&mut self, series: &str, least: f64) {
         let has_it = async {
-            while self.metric(series).await < least {
+            while value_of(series, &self.page("/metrics").await.1).is_none_or(|value| value < least)
+            {
                 sleep(Duration::from_millis(10)).await;
             }
         };
         within(LONG, &format!("{series} is {least}"), has_it).await;
     }
+}
+
+fn value_of(series: &str, page: &str) -> Option<f64> {
+    let mut lines = page.lines();
+    let value = lines.find_map(|line| line.strip_prefix(series)?.strip_prefix(' '))?;
+    Some(value.trim().parse().expect("a number"))
 }
 
 impl Drop for Daemon {
