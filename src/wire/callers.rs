@@ -252,7 +252,7 @@ fn rules(settings: &Settings, name: &str, callers: &types::Callers) -> RouteRule
         dying: None,
         calls: CallRules::unseen(callers.max_wait.get()),
         answers: AnswerRules::UNSEEN,
-        on_denied: OnDenied::Refuse,
+        on_denied: OnDenied::TellWhen,
         denied_headers: true,
         max_age: None,
         on_expired: WhenUnsendable::Drop,

@@ -10,7 +10,7 @@ use futures::future::BoxFuture;
 use secrecy::SecretString;
 use serde_json::Value;
 use tokio::sync::watch;
-use tracing::debug;
+use tracing::{debug, error};
 
 use super::files::{KeyedFile, PacedFile};
 use super::standing::with_losses;
@@ -24,6 +24,7 @@ use sluiced_ports::connect::Link;
 use sluiced_ports::limits::KeyedLimit;
 use sluiced_ports::store::{Family, Store};
 use sluiced_settings::Loaded;
+use sluiced_settings::policy::PolicyTextError;
 use sluiced_settings::secrets::Secrets;
 use sluiced_settings::types::{Limit, LimitBackend, Settings};
 use sluiced_status::{Limits, Replica};
@@ -215,11 +216,14 @@ impl Policies {
     /// as before, so what they cost at most, and what is reserved, stay as they were.
     pub fn reload(&self, settings: &Settings) {
         for (name, limit) in &settings.limits {
-            if let Some((running, sender)) = self.limits.get(name)
-                // A limit of another kind needs a restart.
-                && let Ok(changed) = running.with_live_keys_of(limit)
-            {
-                sender.send(&changed);
+            let Some((running, sender)) = self.limits.get(name) else {
+                continue;
+            };
+            match running.with_live_keys_of(limit) {
+                Ok(changed) => sender.send(&changed),
+                // It needs a restart, as the log says already.
+                Err(PolicyTextError::Kind(..)) => {}
+                Err(why) => error!(limit = name, %why, "the limit keeps the values that it has"),
             }
         }
     }

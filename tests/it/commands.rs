@@ -245,12 +245,12 @@ fn an_option_in_place_of_a_configuration_wins_over_that_of_the_environment() {
 #[test]
 fn the_help_of_limits_names_each_command_with_its_words() {
     let help = printed(&["limits", "--help"]);
-    for name in ["list", "show", "set", "pause", "resume", "open"] {
+    for name in ["list", "show", "set", "adopt", "pause", "resume", "open"] {
         let named = |line: &str| line.trim_start().starts_with(&format!("{name} "));
         assert!(help.lines().any(named), "{name}: {help}");
     }
     let help = printed(&["--help"]);
-    let limits = "list, show, set, pause, resume, open";
+    let limits = "list, show, set, adopt, pause, resume, open";
     assert!(help.contains(limits), "{help}");
 }
 

@@ -55,9 +55,7 @@ pub trait Queued {
         self.keys().next().is_some()
     }
     /// The number of the message in the order in which messages came. No two have the same.
-    fn arrival(&self) -> u64 {
-        0
-    }
+    fn arrival(&self) -> u64;
     /// The number of its route.
     fn route(&self) -> usize {
         0

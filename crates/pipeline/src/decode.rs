@@ -99,7 +99,7 @@ fn decode_or_settle(
             route.fitness.record_fit();
             let route = Arc::clone(route);
             let job = Job::new(route, delivery, history, read.times, read.demand, read.held);
-            let mut waiting = job.waiting(read.call);
+            let mut waiting = job.into_waiting(read.call);
             waiting.not_before = (!read.wait.is_zero()).then(|| now.local + read.wait);
             Some(waiting)
         }
@@ -140,10 +140,10 @@ impl Decoder<'_> {
     /// Reads it. The error is its verdict without a call.
     fn read(&self) -> Result<DecodedParts, Verdict> {
         let route = self.route;
-        let (ends, wait) = (self.check_and_deadline()?, self.arrival.wait);
+        let ends = self.check()?;
         let facts = route.facts(self.history);
         let (demand, zone) = self.count(facts)?;
-        let (times, wait) = self.find_times(ends, wait, zone)?;
+        let (times, wait) = self.find_times(ends, self.arrival.wait, zone)?;
         let born = self.history.born(self.message);
         let opened = times
             .hours
@@ -183,8 +183,9 @@ impl Decoder<'_> {
         judge_unfit(self.route, self.history, reason, detail, self.now.store)
     }
 
-    /// Until when it may be sent, if there is an end.
-    fn check_and_deadline(&self) -> Result<Option<StoreTime>, Verdict> {
+    /// Settles what cannot or need not be sent now. Otherwise the end of the time in which it may be sent, if there is
+    /// one.
+    fn check(&self) -> Result<Option<StoreTime>, Verdict> {
         let (message, history, now) = (self.message, self.history, self.now.store);
         let rules = &self.route.rules;
         if let Some(why) = message.headers.get(header::UNREADABLE) {

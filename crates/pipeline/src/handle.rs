@@ -50,9 +50,9 @@ pub(super) enum PacerEvent {
     /// Calls of ours have ended in their `concurrency` or `once` limits: their keys may be asked for again.
     Freed(Vec<GrantedCharge>),
     /// The downstream refuses all calls for so long; the limit is frozen.
-    Throttled { length: Duration, is_first: bool },
+    FreezeByAnswer { length: Duration, is_first: bool },
     /// A route that nothing paces is frozen for so long.
-    FrozenFor(Duration),
+    FreezeUnpaced(Duration),
     /// The downstream refuses this key until then.
     Refused { key: KeyId, until: Mono },
     /// These keys are refused with all others: other keys go first until then.
@@ -62,7 +62,7 @@ pub(super) enum PacerEvent {
     /// The downstream says that only so many units are left, and for how long: the limit must be frozen.
     QuotaLow { left: u64, length: Duration },
     /// The store has frozen the limit.
-    Frozen(Row, Freeze),
+    FreezeOfRow(Row, Freeze),
     /// The current policy of the paced limit, or another version of the same.
     Policy(Arc<CurrentPolicy>, RowPaces),
     /// The policy of one of its keyed limits was replaced, or its pause began, changed or ended.

@@ -123,7 +123,7 @@ impl Job {
     }
 
     /// The request of the message is made: the message waits for its slot.
-    pub(super) fn waiting(mut self: Box<Self>, call: Box<dyn Call>) -> WaitingMessage {
+    pub(super) fn into_waiting(mut self: Box<Self>, call: Box<dyn Call>) -> WaitingMessage {
         self.held.waits_again();
         WaitingMessage {
             job: self,
@@ -156,7 +156,7 @@ impl Job {
             None => downstream.prepare(message, facts),
         };
         match call {
-            Ok(call) => Ok(self.waiting(call)),
+            Ok(call) => Ok(self.into_waiting(call)),
             Err(why) => Err((self, why)),
         }
     }
@@ -289,7 +289,7 @@ impl Job {
 }
 
 impl WaitingMessage {
-    /// The slot of the message is due: the call is made, and the message waits for the answer.
+    /// The slot of the message is due: takes it apart for its call, which `send::perform` makes.
     pub(super) fn begin_call(mut self) -> (Box<Job>, Box<dyn Call>, Permit) {
         self.job.held.call_begins();
         (self.job, self.call, self.permit)

@@ -1,18 +1,18 @@
-//! A route at run time, as its parts. Each stage uses the parts that it needs:
+//! A route at run time, as its parts. Each stage uses those that it needs:
 //!
-//! | part | what it is | used by |
-//! |---|---|---|
-//! | `rules` | plain values of the configuration | all |
-//! | `counting` | how its limits count messages | decode, admit |
-//! | `downstream`, `figures` | what its messages are sent to, and how numbers are read from answers | decode, send, after_call |
-//! | `gate` | whether it sends: hours, a pause, breaker, spent limits | pacer, after_call |
-//! | `calls` | its calls in flight, and totals | pacer, send, admit, progress |
-//! | `tap`, `subscription` | whether it consumes, and from where | receive, pacer |
-//! | `sharing` | the other routes of its queue | receive, decode, pacer, after_call |
-//! | `holding` | the messages that are held, and how old they are | decode, pacer, after_call |
-//! | `fitness` | whether its messages can be sent at all | decode, receive, verdicts, its tap |
-//! | `ends` | the log, the journal and the results of messages that leave | verdicts |
-//! | `meters`, `way` | what is measured about it | all |
+//! | part | what it is |
+//! |---|---|
+//! | `rules` | plain values of the configuration |
+//! | `counting` | how its limits count messages |
+//! | `downstream`, `figures` | what its messages are sent to, and how numbers are read from answers |
+//! | `gate` | whether it sends: hours, a pause, breaker, spent limits |
+//! | `calls` | its calls in flight, and totals |
+//! | `tap`, `subscription` | whether it consumes, and from where |
+//! | `sharing` | the other routes of its queue |
+//! | `holding` | the messages that are held, and how old they are |
+//! | `fitness` | whether its messages can be sent at all |
+//! | `ends` | the log, the journal and the results of messages that leave |
+//! | `meters`, `way` | what is measured about it |
 //!
 //! `rules`, `gate`, `calls`, `tap`, `sharing`, `holding`, `fitness` and `way` are the files of this folder.
 

@@ -83,7 +83,7 @@ pub(super) fn too_costly(limit: &str, most: u64) -> String {
 
 /// For a message that is too old.
 pub(super) fn expired(route: &Route, history: &History, now: StoreTime) -> Verdict {
-    if route.rules.on_denied == OnDenied::Refuse {
+    if route.rules.on_denied == OnDenied::TellWhen {
         // A caller is answered by this verdict; nothing waits.
         return history.later(Duration::ZERO, now);
     }

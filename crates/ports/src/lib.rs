@@ -9,7 +9,8 @@
 //! | port | what it promises |
 //! |---|---|
 //! | [`queue::Subscription`] | deliveries of one route, within a prefetch; settling consumes a delivery, and one that is dropped goes back |
-//! | [`store::Store`] | the one schedule of a paced limit, breakers, and what replicas tell each other |
+//! | [`store::Store`] | the one schedule of a paced limit, breakers, and names |
+//! | [`store::StatusStore`] | what replicas tell each other of their state |
 //! | [`limits::LimitStore`] | all limits of a message granted, or none |
 //! | [`store::PolicyStore`] | the current policy of a limit, replaced only if nothing came first |
 //! | [`downstream::Downstream`] | a call that is prepared before its slot, and leaves by its [`downstream::LeaveBy`] or not at all |

@@ -13,6 +13,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::num::NonZeroU32;
 
 use config::{Value, ValueKind};
 use serde::Deserialize as _;
@@ -53,6 +54,11 @@ pub enum PolicyTextError {
         other: String,
         own: String,
     },
+    /// The largest messages of the start need more slots than a lease would hold.
+    #[error(
+        "messages of up to {0} units are sent since the start, and would never fit; restart with a smaller max_cost"
+    )]
+    TooLarge(u32),
     /// A value that cannot be read.
     #[error("{name} = `{value}`: {why}")]
     Value {
@@ -153,13 +159,23 @@ impl Limit {
     /// it was at the start, also how the row is divided.
     ///
     /// # Errors
-    /// When the other one is of another kind.
+    /// When the other one is of another kind, or messages as large as at the start would not fit any more.
     pub fn with_live_keys_of(&self, other: &Self) -> Result<Self, PolicyTextError> {
         let is_fixed =
             |name: &str| self.as_paced().is_some() && [MAX_COST, RESERVE].contains(&name);
         let policy = other.policy();
         let live = policy.into_iter().filter(|(name, _)| !is_fixed(name));
-        self.with_policy(&line(live.chain(self.fixed())))
+        let mut changed = self.with_policy(&line(live.chain(self.fixed())))?;
+        if let (Self::Paced(changed), Some(running)) = (&mut changed, self.as_paced()) {
+            // The default follows the rate, and messages are counted by that of the start.
+            let largest = running.largest_cost();
+            changed.max_cost = NonZeroU32::new(largest.get());
+            let units = changed.rate.0.units().get();
+            if changed.headroom_in_all().is_none() || !changed.leases_whole(units, largest.get()) {
+                return Err(PolicyTextError::TooLarge(largest.get()));
+            }
+        }
+        Ok(changed)
     }
 
     /// Whether the words of a policy divide the row as this limit does.

@@ -1,4 +1,4 @@
-//! A refusal that is about one message, or about one key: it waits, and the others are called.
+//! A refusal stops what it is about, and nothing else: one message, one key, or the account.
 //!
 //! The downstreams answer as documented by providers that refuse one recipient: Telegram (429 for one chat, with
 //! `Retry-After`), Slack (429 for one channel), message centres (`ESME_RMSGQFUL` for one full mailbox).

@@ -7,7 +7,7 @@ use crate::schedule::{Freeze, Grant, LeaseAnswer};
 use crate::time::micros;
 
 const HEADROOM: Duration = Duration::from_millis(8);
-/// Late limit: seven eighths of the headroom, as the mapping is exact here.
+/// How late a call may leave: three quarters of the headroom, as the mapping is exact here.
 const LATE: u64 = 6_000;
 /// The store's clock shows so much more than ours.
 const AHEAD: u64 = 5_000_000;

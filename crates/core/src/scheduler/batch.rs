@@ -35,7 +35,7 @@ pub(super) enum Due<T> {
 pub struct AskedMessage<T> {
     /// The message, which comes back with the answer.
     pub item: T,
-    /// The message was denied before: the answer is the time when it fits, and it moves no return.
+    /// The message was denied before: it is told when it fits, and does not move the next return of its key.
     pub was_denied: bool,
     /// The slots that it takes: it counts for as many of the wanted grants.
     pub slots: Cost,

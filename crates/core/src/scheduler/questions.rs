@@ -12,9 +12,8 @@
 //!
 //! However many slots are near, the number of grants that are wanted at a time has a bound, which works like the
 //! congestion window of TCP: it grows by a sixteenth and one after each question that got all that it wanted, and is
-//! halved after permits ran out. Otherwise a machine that is slower than
-//! its slots would refund most of what it asks for. A route without a paced limit has no slots; the same bound
-//! applies, beginning with a few.
+//! halved after permits ran out. Otherwise a machine that is slower than its slots would refund most of what it asks
+//! for. A route without a paced limit has no slots; the same bound applies, beginning with a few.
 //!
 //! No I/O and no clock: `now` goes in.
 

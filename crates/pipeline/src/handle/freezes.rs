@@ -20,7 +20,7 @@ impl PacerHandle {
     /// Freezes the limit: here at once, and through the store for every replica.
     pub(crate) fn freeze(&self, length: Duration, answer: &str) {
         let is_first = self.measures.note_refusal(self.clock.now());
-        self.send(PacerEvent::Throttled { length, is_first });
+        self.send(PacerEvent::FreezeByAnswer { length, is_first });
         self.meters.freezes.increment(1);
         if let Some(more) = FROZEN.event(self.clock.now()) {
             let of = if self.is_paced() {
@@ -66,7 +66,7 @@ impl PacerHandle {
         let (unpaced, pacer) = (Arc::clone(unpaced), self.clone());
         tokio::spawn(async move {
             match unpaced.store.freeze(&unpaced.row, length).await {
-                Ok(freeze) => pacer.send(PacerEvent::FrozenFor(freeze.until.since(freeze.now))),
+                Ok(freeze) => pacer.send(PacerEvent::FreezeUnpaced(freeze.until.since(freeze.now))),
                 Err(error) if length.is_zero() => {
                     debug!(pacer = %pacer.name, %error, "it is not known whether it is frozen");
                 }
@@ -89,7 +89,7 @@ impl PacerHandle {
                     continue;
                 };
                 match rows.store.freeze(limit, length).await {
-                    Ok(freeze) => pacer.send(PacerEvent::Frozen(row, freeze)),
+                    Ok(freeze) => pacer.send(PacerEvent::FreezeOfRow(row, freeze)),
                     Err(error) => {
                         warn!(limit = %limit.name, %error, "only this replica knows of the freeze");
                     }

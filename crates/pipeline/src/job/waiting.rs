@@ -57,7 +57,7 @@ impl Queued for WaitingMessage {
     }
 
     fn waits_only_here(&self) -> bool {
-        self.job.route.rules.on_denied == OnDenied::Refuse
+        self.job.route.rules.on_denied == OnDenied::TellWhen
     }
 
     fn deadline(&self) -> Option<Mono> {

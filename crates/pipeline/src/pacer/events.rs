@@ -12,7 +12,7 @@ use crate::admit::AnsweredQuestion;
 use crate::handle::{PacerEvent, PacerLeftover};
 use crate::job::WaitingMessage;
 use crate::limit::CurrentPolicy;
-use crate::uncalled::refused::{comes_too_late, others_take_all, refuse};
+use crate::uncalled::no_turn::{comes_too_late, others_take_all, send_away_without_turn};
 use sluiced_core::after_call::figures::ROUNDED;
 use sluiced_core::pacing::{Row, RowPaces};
 use sluiced_core::schedule::LeaseAnswer;
@@ -87,13 +87,15 @@ impl Pacer {
                     self.scheduler.note_freed(key, charge.cost.units(), now);
                 }
             }
-            PacerEvent::Throttled { length, is_first } => {
+            PacerEvent::FreezeByAnswer { length, is_first } => {
                 if let Some(adapting) = &mut self.adapting {
                     adapting.throttled(is_first, now);
                 }
                 self.scheduler.pacing_mut().freeze_by_answer(length, now);
             }
-            PacerEvent::FrozenFor(length) => self.scheduler.pacing_mut().freeze_for(length, now),
+            PacerEvent::FreezeUnpaced(length) => {
+                self.scheduler.pacing_mut().freeze_for(length, now)
+            }
             PacerEvent::Refused { key, until } => self.scheduler.note_refusal(key, until),
             PacerEvent::Behind { keys, until } => {
                 for key in keys {
@@ -106,7 +108,7 @@ impl Pacer {
                 }
             }
             PacerEvent::QuotaLow { left, length } => self.on_quota_low(left, length, now),
-            PacerEvent::Frozen(row, freeze) => {
+            PacerEvent::FreezeOfRow(row, freeze) => {
                 self.scheduler.pacing_mut().note_freeze(row, &freeze, now)
             }
             PacerEvent::Policy(policy, paces) => self.adopt(&policy, &paces, now),
@@ -131,7 +133,7 @@ impl Pacer {
         for waiting in messages {
             let late = comes_too_late(&waiting, availability, now);
             match late.or_else(|| others_take_all(&waiting, &self.scheduler, availability, now)) {
-                Some(late) => refuse(waiting, late, &self.handle, now),
+                Some(late) => send_away_without_turn(waiting, late, &self.handle, now),
                 None => self.enqueue(waiting, Join::Back, now),
             }
         }

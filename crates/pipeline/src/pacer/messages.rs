@@ -50,13 +50,11 @@ impl Pacer {
         let (route, delivery) = (&waiting.job.route, &waiting.job.delivery);
         route.gate.with(Gate::note_arrival);
         let to = route.sharing.destination(delivery, now);
-        let standby_to_help = || {
-            route
-                .sharing
-                .standby_to_help()
-                .filter(|_| join == Join::Back)
+        let to = match join {
+            Join::Back => to.or_else(|| route.sharing.standby_to_help()),
+            Join::Front => to,
         };
-        if let Some(to) = to.or_else(standby_to_help)
+        if let Some(to) = to
             && waiting.job.may_move()
         {
             return self.return_units(vec![waiting], AfterRefund::Move(to));

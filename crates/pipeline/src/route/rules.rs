@@ -128,7 +128,7 @@ pub enum OnDenied {
     /// Each message goes to the dead-letter queue.
     DeadLetter,
     /// A message waits until it is too old, and is refused with the time as soon as it is known that it would be.
-    Refuse,
+    TellWhen,
 }
 
 impl RouteRules {
@@ -146,7 +146,7 @@ impl RouteRules {
             ack_margin: self.ack_margin,
             denied: match self.on_denied {
                 OnDenied::Hold => WhenDenied::Hold,
-                OnDenied::Delay | OnDenied::DeadLetter | OnDenied::Refuse => WhenDenied::SendAway,
+                OnDenied::Delay | OnDenied::DeadLetter | OnDenied::TellWhen => WhenDenied::SendAway,
                 OnDenied::Nack => WhenDenied::SendAwayAndClose,
             },
         }

@@ -31,7 +31,7 @@ pub(crate) fn send_away(waiting: WaitingMessage, departure: &Departure, now: Mon
     let mut verdict = if departure.is_late && route.rules.on_denied == OnDenied::DeadLetter {
         denied(&job.history, &limit.name, wait, decided)
     } else {
-        if route.rules.on_denied != OnDenied::Refuse
+        if route.rules.on_denied != OnDenied::TellWhen
             && let Some(more) = DENIED.event(now)
         {
             info!(route = %route.name, limit = %limit.name, wait = %Span::rough(wait),

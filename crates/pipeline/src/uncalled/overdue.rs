@@ -12,7 +12,7 @@ use sluiced_core::rate::Span;
 use sluiced_core::scheduler::Scheduler;
 use sluiced_core::time::Mono;
 
-use super::refused::{comes_too_late, refuse};
+use super::no_turn::{comes_too_late, send_away_without_turn};
 use crate::ends::journal::Why;
 use crate::handle::PacerHandle;
 use crate::job::{Job, WaitingMessage};
@@ -33,7 +33,7 @@ pub(crate) fn deny(
     now: Mono,
 ) {
     // These messages wait until they would be too late, and are refused then (`refused`).
-    if route.rules.on_denied == OnDenied::Refuse {
+    if route.rules.on_denied == OnDenied::TellWhen {
         return;
     }
     let denied = scheduler.extract(|waiting| Arc::ptr_eq(&waiting.job.route, route));
@@ -54,7 +54,9 @@ pub(crate) fn deny(
                 job.history.later(own_time, store_now)
             }
             OnDenied::DeadLetter => verdict::denied(&job.history, &pacer.name, wait, store_now),
-            OnDenied::Hold | OnDenied::Nack | OnDenied::Refuse => job.history.back(wait, store_now),
+            OnDenied::Hold | OnDenied::Nack | OnDenied::TellWhen => {
+                job.history.back(wait, store_now)
+            }
         };
         job.settle_because(verdict, Some(Why::DeniedBy(&pacer.name)), store_now);
     }
@@ -124,7 +126,7 @@ fn refuse_late(
     let comes_too_late = |waiting: &WaitingMessage| comes_too_late(waiting, availability, now);
     for waiting in scheduler.extract(|waiting| comes_too_late(waiting).is_some()) {
         if let Some(late) = comes_too_late(&waiting) {
-            refuse(waiting, late, pacer, now);
+            send_away_without_turn(waiting, late, pacer, now);
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Policies as lines of text, there and back.
 
 use super::{Files, GOOD};
+use crate::policy::PolicyTextError;
 use crate::types::Limit;
 use sluiced_core::distance::TooFar;
 use sluiced_core::headroom::Headroom;
@@ -200,6 +201,11 @@ fn a_file_that_is_read_again_changes_only_what_may_change() {
         !line.contains("reserve") && !line.contains("horizon"),
         "{line}"
     );
+    // What is sent since the start must still fit.
+    let running = read("rate = \"100/1s\"\ncost = \"{{ body.parts }}\"\nmax_cost = 10");
+    let file = read("rate = \"4/1s\"\ncost = \"{{ body.parts }}\"\nmax_cost = 2");
+    let why = running.with_live_keys_of(&file).unwrap_err();
+    assert_eq!(why, PolicyTextError::TooLarge(10));
     let gcra = limit("kind = \"gcra\"\nrate = \"1/1s\"");
     assert!(running.with_live_keys_of(&gcra).is_err());
 }

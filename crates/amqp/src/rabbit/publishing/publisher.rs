@@ -24,7 +24,7 @@ use crate::rabbit::RabbitError;
 use crate::rabbit::confirms::{ConfirmChannel, CopyMessage, Decided, next_decided, usable_channel};
 use crate::rabbit::queues::RouteQueues;
 use crate::rabbit::topology::Target;
-use crate::{LOG_EVERY, ResultOutcome};
+use crate::{BACKOFF, LOG_EVERY, REFUSED, ResultOutcome};
 use sluiced_ports::lock;
 use sluiced_settings::types::Unroutable;
 use sluiced_telemetry::LogLimit;
@@ -183,8 +183,8 @@ struct Outbox {
     open: Option<ConfirmChannel<Republish>>,
     /// What exists, as far as is known.
     declared: HashSet<Place>,
-    /// Where nothing can be published now, and why: not tried before `retry_at`.
-    unusable: HashMap<Place, RabbitError>,
+    /// Where nothing can be published now, why, and until when no copy goes there.
+    unusable: HashMap<Place, (RabbitError, Instant)>,
     ready: VecDeque<Republish>,
     /// Failed: ready again at `retry_at`.
     waiting: Vec<Republish>,
@@ -219,7 +219,6 @@ impl Outbox {
                     self.ready.extend(fresh.drain(..));
                 }
                 () = sleep_until(self.retry_at), if !self.waiting.is_empty() => {
-                    self.unusable.clear();
                     self.ready.extend(self.waiting.drain(..));
                 }
                 decided = next_decided(&mut self.open) => self.on_decided(decided).await,
@@ -276,7 +275,9 @@ impl Outbox {
     /// Makes sure that a place exists. Each look for one that is missing uses up a number of a channel (`topology`):
     /// so it is looked for on the connection that holds nothing, and once until the copies that wait are tried again.
     async fn make_sure(&mut self, place: Place) -> Result<(), RabbitError> {
-        if let Some(error) = self.unusable.get(&place) {
+        if let Some((error, until)) = self.unusable.get(&place)
+            && Instant::now() < *until
+        {
             return Err(error.clone());
         }
         // The work queue exists: its messages are the ones that are copied.
@@ -288,10 +289,19 @@ impl Outbox {
             open.was_left_alone();
         }
         match &found {
-            Ok(()) => drop(self.declared.insert(place)),
-            Err(error) => drop(self.unusable.insert(place, error.clone())),
+            Ok(()) => {
+                self.unusable.remove(&place);
+                self.declared.insert(place);
+            }
+            Err(error) => self.leave_alone(place, error, BACKOFF.max),
         }
         found
+    }
+
+    /// No copy goes to this place for so long.
+    fn leave_alone(&mut self, place: Place, error: &RabbitError, length: Duration) {
+        let until = Instant::now() + length;
+        self.unusable.insert(place, (error.clone(), until));
     }
 
     /// Handles copies that were decided.
@@ -365,7 +375,7 @@ impl Outbox {
             for copy in open.close().await {
                 // Without the right to publish, each new channel would be lost, too.
                 if matches!(error, RabbitError::Refused { .. }) {
-                    self.unusable.insert(copy.to.place(), error.clone());
+                    self.leave_alone(copy.to.place(), error, REFUSED.base);
                 }
                 self.fail(copy, error);
             }

@@ -113,7 +113,7 @@ impl Session {
         match (outcome, verdict) {
             (CopyOutcome::Nowhere, verdict) => self.set_aside_or_give_back(tag, original, verdict),
             (CopyOutcome::Safe, PublishingVerdict::Copy(copy)) => {
-                // With the same mark it is only set aside once more: its verdict is still to come.
+                // With the same kept id it is only set aside once more: its verdict is still to come.
                 if copy.kept_id() != original.kept_id() {
                     let now = self.context.clock.now();
                     self.context.kept.spend_id(&original, now);

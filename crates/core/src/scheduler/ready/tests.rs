@@ -30,6 +30,9 @@ const fn of(priority: u16, number: u32, tenant: u64, weight: u32) -> Item {
 }
 
 impl Queued for Item {
+    fn arrival(&self) -> u64 {
+        0
+    }
     fn priority(&self) -> u16 {
         self.priority
     }
@@ -249,6 +252,9 @@ proptest! {
 struct Dear(Item, u32);
 
 impl Queued for Dear {
+    fn arrival(&self) -> u64 {
+        0
+    }
     fn priority(&self) -> u16 {
         self.0.priority
     }

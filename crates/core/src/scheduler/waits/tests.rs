@@ -14,6 +14,10 @@ const EPOCH: u64 = 1_795_228_193_000_000;
 struct Item(usize);
 
 impl Queued for Item {
+    fn arrival(&self) -> u64 {
+        0
+    }
+
     fn keys(&self) -> impl Iterator<Item = KeyId> {
         std::iter::once(7)
     }

@@ -5,7 +5,7 @@ use tokio::time::Instant;
 use super::{CopyOutcome, Destination, Outbox, Place, Republish};
 use crate::rabbit::RabbitError;
 use crate::rabbit::confirms::ConfirmChannel;
-use crate::{BACKOFF, LOG_EVERY, REFUSED};
+use crate::{BACKOFF, LOG_EVERY};
 use sluiced_ports::lock;
 use sluiced_telemetry::{LogLimit, Suppressed};
 
@@ -107,9 +107,7 @@ impl Outbox {
             .unconfirmed(&self.publishing.queues.route.name);
         if self.waiting.is_empty() {
             self.failures += 1;
-            let is_refused = matches!(error, RabbitError::Refused { .. });
-            let waits = if is_refused { &REFUSED } else { &BACKOFF };
-            let wait = waits.half_jitter(self.failures, rand::random());
+            let wait = BACKOFF.half_jitter(self.failures, rand::random());
             self.retry_at = Instant::now() + wait;
         }
         // A queue that was just declared may refuse once.

@@ -1,5 +1,5 @@
 //! Refused: messages that have no turn before their end, on a route whose messages wait for a known time
-//! (`OnDenied::Refuse`).
+//! (`OnDenied::TellWhen`).
 //!
 //! Such a message could wait, and would be too old then. So it leaves as soon as that is known, with the time at which
 //! its limit lets it pass. A keyed limit says so when it is asked (`core::scheduler::answers`). Here are the other
@@ -56,7 +56,7 @@ pub(crate) fn comes_too_late(
 ) -> Option<NoTurn> {
     let route = &waiting.job.route;
     // A caller that closed its connection gets no answer: its message is stale.
-    if route.rules.on_denied != OnDenied::Refuse || waiting.is_stale() {
+    if route.rules.on_denied != OnDenied::TellWhen || waiting.is_stale() {
         return None;
     }
     let end = waiting.deadline()?;
@@ -83,7 +83,7 @@ pub(crate) fn others_take_all(
     availability: Availability,
     now: Mono,
 ) -> Option<NoTurn> {
-    let refuses = waiting.job.route.rules.on_denied == OnDenied::Refuse;
+    let refuses = waiting.job.route.rules.on_denied == OnDenied::TellWhen;
     let is_known = !matches!(
         availability,
         Availability::NotKnownYet | Availability::OutOfReach(_)
@@ -97,7 +97,12 @@ pub(crate) fn others_take_all(
 }
 
 /// Settles a message that has its turn too late.
-pub(crate) fn refuse(waiting: WaitingMessage, late: NoTurn, pacer: &PacerHandle, now: Mono) {
+pub(crate) fn send_away_without_turn(
+    waiting: WaitingMessage,
+    late: NoTurn,
+    pacer: &PacerHandle,
+    now: Mono,
+) {
     let job = waiting.job;
     job.route.meters.denials.increment(1);
     let (wait, store_now) = (late.at.since(now), pacer.store_time(now));
