@@ -5,10 +5,11 @@
 //!
 //! A template can use `body` (the message's body as JSON), `headers`, `properties`, `routing_key`, `exchange`,
 //! `message_id`, `route` and `attempt`. Templates about a call that was made also have `answer`, with `status`,
-//! `headers` and `body`. Templates of a call have `secret`, with the names of the table `[secrets]` (module
-//! `secret`). Templates of a signature can also use the request (module `sent`). Only variables that some template names are looked up, and the body
-//! is parsed only if some template names `body`. So a message that is not JSON is no problem if no template uses its
-//! fields. `message_id` is the publisher's, otherwise the one that the pipeline made for the message.
+//! `headers` and `body`. Templates of a call have `secret`, with the names of the table `[secrets]` (module `secret`).
+//! Templates of a signature can also use the request (module `sent`). Only variables that some template names are
+//! looked up, and the body is parsed only if some template names `body`. So a message that is not JSON is no problem if
+//! no template uses its fields. `message_id` is the publisher's, otherwise the one that the pipeline made for the
+//! message.
 //!
 //! A missing field is an error and never an empty text: a call with a gap in it is worse than a dead letter.
 //! A printed `null` is an error, too. In an `if` a missing field is false, except where a limit would count
