@@ -82,15 +82,15 @@ impl ArrivalPublisher {
                 }
                 Ok(()) => {}
                 Err(error) => {
-                    // Behind an alarm, those under way are taken once it is over.
-                    if !matches!(error, RabbitError::Blocked) {
-                        let is_refused = matches!(error, RabbitError::Refused { .. });
-                        let pause = if is_refused { REFUSED.max } else { PAUSE };
-                        not_before = Instant::now() + pause;
-                        if let Some(open) = open.take() {
-                            // Without a result they count as not confirmed.
-                            drop(open.close().await);
-                        }
+                    let is_refused = matches!(error, RabbitError::Refused { .. });
+                    let pause = if is_refused { REFUSED.max } else { PAUSE };
+                    not_before = Instant::now() + pause;
+                    // Behind an alarm, those in flight are taken once it is over.
+                    if !matches!(error, RabbitError::Blocked)
+                        && let Some(open) = open.take()
+                    {
+                        // Without a result they count as not confirmed.
+                        drop(open.close().await);
                     }
                     if let Some(more) = log.fault(&error.to_string(), self.clock.now()) {
                         let route = &self.route;
