@@ -9,6 +9,7 @@ mod drop;
 mod found;
 mod letter;
 mod list;
+mod pace;
 mod replay;
 mod show;
 

@@ -10,23 +10,21 @@ use std::io::{self, Write};
 use std::time::Duration;
 
 use clap::Args;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::counts::{QUEUE, QueueResults, ReplayCounts};
 use super::letter::{Decision, Filter, FilterArgs, LetterFacts, queue_name};
+use super::pace::ReplayPace;
 use super::{Console, DeadQueues, LettersLocation, Refusal, SUFFIX};
 use crate::cli::exit::StopSignals;
 use crate::cli::text::in_a_line;
-use sluiced_amqp::rabbit::letters::{BATCH, BATCH_BYTES, Letter, Letters, Replay};
+use sluiced_amqp::rabbit::letters::{BATCH_BYTES, Letter, Letters, Replay};
 use sluiced_core::judge::DeadReason;
 use sluiced_core::rate::Rate;
 use sluiced_core::time::StoreTime;
 use sluiced_ports::clock::Clock;
 use sluiced_ports::message::Message;
-
-/// With a pace, the letters of this much time go together.
-const TOGETHER: Duration = Duration::from_millis(100);
 
 /// At most so many letters are put in order together.
 const ORDERED: usize = 10_000;
@@ -336,48 +334,6 @@ fn keeps_timestamp(
     }
 }
 
-/// How fast letters go.
-struct ReplayPace {
-    rate: Option<Rate>,
-    batch: usize,
-    /// When the next batch may go.
-    due: Instant,
-}
-
-impl ReplayPace {
-    fn of(rate: Option<Rate>) -> Self {
-        let together = |rate: Rate| (rate.per_second() * TOGETHER.as_secs_f64()) as usize;
-        Self {
-            batch: rate.map_or(BATCH, |rate| together(rate).clamp(1, BATCH)),
-            rate,
-            due: Instant::now(),
-        }
-    }
-
-    /// How many letters go within so long; at least one.
-    fn within(&self, time: Duration) -> usize {
-        let count = |rate: Rate| (rate.per_second() * time.as_secs_f64()) as usize;
-        self.rate.map_or(usize::MAX, count).max(1)
-    }
-
-    /// So many letters went, from that time on. Time in which none went (the queue was read, for example) is not
-    /// made up for.
-    fn note_sent(&mut self, count: usize, begun: Instant) {
-        if let Some(rate) = self.rate {
-            let length = Duration::from_secs_f64(count as f64 / rate.per_second());
-            self.due = self.due.max(begun) + length;
-        }
-    }
-
-    /// Waits until the next batch is due, or until `stop`.
-    async fn wait(&self, stop: &CancellationToken) {
-        tokio::select! {
-            () = sleep_until(self.due) => {}
-            () = stop.cancelled() => {}
-        }
-    }
-}
-
 /// Cancelled at the first signal: the batch under way is finished, and the counts are written.
 fn stop_on_signals() -> io::Result<CancellationToken> {
     let stop = CancellationToken::new();
@@ -405,20 +361,6 @@ fn show_progress(
 mod tests {
     use super::*;
 
-    #[tokio::test(start_paused = true)]
-    async fn time_in_which_no_letter_went_is_not_made_up_for() {
-        let mut pace = ReplayPace::of(Some("10/1s".parse().unwrap()));
-        let (begun, stop) = (Instant::now(), CancellationToken::new());
-        let passed = || begun.elapsed().as_secs();
-        for (reads, sent_at) in [(0, 0), (0, 1), (30, 31), (0, 32), (0, 33)] {
-            // The next queue is read.
-            tokio::time::advance(Duration::from_secs(reads)).await;
-            pace.wait(&stop).await;
-            assert_eq!(passed(), sent_at);
-            pace.note_sent(10, Instant::now());
-        }
-    }
-
     #[test]
     fn a_timestamp_stays_unless_it_would_kill_the_message_at_once() {
         let now = StoreTime::from_micros(1_700_000_000_000_000);
@@ -432,18 +374,6 @@ mod tests {
         assert!(keeps(None, "rejected"), "without a configuration");
         assert!(!keeps(None, "expired"));
         assert!(keeps_timestamp(None, hours(1), Some("expired"), now));
-    }
-
-    #[tokio::test]
-    async fn a_pace_decides_how_many_go_together() {
-        let batch = |rate: &str| ReplayPace::of(Some(rate.parse().unwrap())).batch;
-        assert_eq!(batch("1/10s"), 1);
-        assert_eq!(batch("50/1s"), 5);
-        assert_eq!(batch("100000/1s"), BATCH);
-        assert_eq!(ReplayPace::of(None).batch, BATCH);
-        let within = |rate: &str| ReplayPace::of(Some(rate.parse().unwrap())).within(ORDERED_TIME);
-        assert_eq!((within("5/1s"), within("1/1h")), (3_000, 1));
-        assert_eq!(ReplayPace::of(None).within(ORDERED_TIME), usize::MAX);
     }
 
     #[test]
