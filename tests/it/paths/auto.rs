@@ -133,7 +133,7 @@ async fn a_way_that_handshakes_do_not_see_is_shown_by_refusals_and_answers() {
     let mut daemon = Daemon::start_with(&config.text(), auto);
     let admin = daemon.admin().await;
     broker.publish(name, numbered(1, 2_000)).await;
-    daemon.says("its answers show and handshakes do not").await;
+    let unseen = "its answers show and handshakes do not";
     let count = |answer: &str| {
         let series = format!("sluiced_answers_total{{route=\"{name}\",answer=\"{answer}\"}} ");
         let (_, page) = get(admin, "/metrics");
@@ -142,15 +142,22 @@ async fn a_way_that_handshakes_do_not_see_is_shown_by_refusals_and_answers() {
             .next()
             .map_or(0, |value| value.parse::<u64>().unwrap())
     };
+    eventually(LONG * 2, "it says so, or all are taken", || {
+        daemon.said(unseen) > 0 || count("2xx") == 2_000
+    })
+    .await;
+    // On a busy machine a slow handshake may have kept enough for the way from the start: then nothing is refused.
+    if count("429") > 0 {
+        daemon.says(unseen).await;
+    }
     let before = count("2xx");
     eventually(LONG, "what was leased before has been called", || {
-        count("2xx") > before + 300
+        count("2xx") >= (before + 300).min(2_000)
     })
     .await;
     let early = count("429");
     eventually(LONG * 2, "all are taken", || count("2xx") == 2_000).await;
     assert_eq!(count("429"), early, "no call came too early after that");
-    let unseen = "its answers show and handshakes do not";
     daemon
         .stop(&[NEW_SCHEDULE, THROTTLED, unseen, "nothing is kept on disk"])
         .await;
