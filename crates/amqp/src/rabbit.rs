@@ -173,6 +173,9 @@ pub enum RabbitError {
     /// A queue is missing, and the user may not make it.
     #[error("queue `{queue}` does not exist, and the user may not declare it: {reason}")]
     Undeclarable { queue: String, reason: String },
+    /// A queue of ours is there, and the user may not consume it.
+    #[error("queue `{queue}` is there, and the user may not consume it: {reason}")]
+    Unreadable { queue: String, reason: String },
     /// Messages read from it stay there, and no single message can be returned.
     #[error(
         "queue `{queue}` is a stream, whose messages stay in it and would be sent again; write the name of a quorum or classic queue"
@@ -223,7 +226,7 @@ impl RabbitError {
     fn of_right(self) -> Self {
         match self {
             Self::Refused { reason } => Self::Forbidden { reason },
-            Self::Undeclarable { .. } => Self::Forbidden {
+            Self::Undeclarable { .. } | Self::Unreadable { .. } => Self::Forbidden {
                 reason: self.to_string(),
             },
             other => other,
@@ -234,7 +237,11 @@ impl RabbitError {
     const fn is_of_one_queue(&self) -> bool {
         matches!(
             self,
-            Self::QueueLimit { .. } | Self::Undeclarable { .. } | Self::Mismatch { .. }
+            Self::QueueLimit { .. }
+                | Self::Undeclarable { .. }
+                | Self::Unreadable { .. }
+                | Self::Mismatch { .. }
+                | Self::Stream { .. }
         )
     }
 

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use lapin::types::{AMQPValue, FieldTable};
 use sluiced_amqp::rabbit::letters::Letters;
+use sluiced_core::parking::ParkedQueue;
 use sluiced_ports::connect::Link;
 
 use super::*;
@@ -120,6 +121,41 @@ async fn queues_that_were_made_beforehand_need_no_right_to_declare() {
     assert!(again.settle(Verdict::Done));
     bench.up().await;
     bench.subscription.close(BOUND).await;
+}
+
+/// Parked queues that the user may not read, whether the route parks or an earlier configuration left them: the session
+/// would lose its channel over a consumer of one, and repeat its calls.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn parked_queues_that_may_not_be_read_end_no_session() {
+    let server = shared();
+    for parks in [true, false] {
+        let (name, url, options) = own_vhost(server);
+        let broker = Broker::connect(&url).await;
+        let parked = format!("sms.parked.{}", ParkedQueue::of(0).label());
+        for queue in ["sms", &parked] {
+            broker.declare(queue, "quorum").await;
+        }
+        server.set_permissions(&name, &name, [".*", ".*", "^sms$"]);
+        let mut bench = Bench::start_on(options, QueueType::Quorum, "sms".to_owned(), parks);
+        broker.publish("sms", messages(1..=2)).await;
+        let held = bench.next().await;
+        assert!(bench.next().await.settle(Verdict::Done));
+        if parks {
+            bench
+                .down("is there, and the user may not consume it")
+                .await;
+        }
+        server.set_permissions(&name, &name, [".*"; 3]);
+        eventually_async(BOUND, "it is consumed too", || async {
+            let counts = broker.counts(&parked).await;
+            counts.is_some_and(|(_, consumers)| consumers == 1)
+        })
+        .await;
+        bench.up().await;
+        assert!(!held.is_stale(), "the session is the first one");
+        assert!(held.settle(Verdict::Done));
+        bench.subscription.close(BOUND).await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

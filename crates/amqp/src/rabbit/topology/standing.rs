@@ -32,7 +32,8 @@ impl LiveConnection {
     /// Makes sure that a queue of ours can be used.
     ///
     /// # Errors
-    /// When it is missing and cannot be declared, is a wait queue with other settings, or the broker is lost.
+    /// When it is missing and cannot be declared, is a wait queue with other settings, is a parked queue that the user
+    /// may not consume, or the broker is lost.
     pub(in crate::rabbit) async fn make_usable(
         &self,
         route: &RouteOptions,
@@ -46,19 +47,35 @@ impl LiveConnection {
             Err(RabbitError::Refused { .. }) => true,
             Err(error) => return Err(error),
         };
-        match self.declare_target(route, target).await {
-            Ok(()) if is_there => Ok(Standing::Ours),
-            Ok(()) => Ok(Standing::Made),
-            Err(RabbitError::Refused { .. }) if is_there => Ok(Standing::NotCompared),
+        let standing = match self.declare_target(route, target).await {
+            Ok(()) if is_there => Standing::Ours,
+            Ok(()) => Standing::Made,
+            Err(RabbitError::Refused { .. }) if is_there => Standing::NotCompared,
             Err(RabbitError::Refused { reason }) => {
-                Err(RabbitError::Undeclarable { queue, reason })
+                return Err(RabbitError::Undeclarable { queue, reason });
             }
             Err(RabbitError::Mismatch { reason, .. })
                 if is_there && works_differently(target, &reason) =>
             {
-                Ok(Standing::Other(reason))
+                Standing::Other(reason)
             }
-            Err(error) => Err(error),
+            Err(error) => return Err(error),
+        };
+        if matches!(target, Target::Parked(_)) {
+            self.may_consume_ours(queue).await?;
+        }
+        Ok(standing)
+    }
+
+    /// Whether a parked queue may be consumed. A session that began to consume one which may not be would lose its
+    /// channel, and repeat its calls.
+    pub(in crate::rabbit) async fn may_consume_ours(
+        &self,
+        queue: String,
+    ) -> Result<(), RabbitError> {
+        match self.may_consume(&queue).await {
+            Err(RabbitError::Refused { reason }) => Err(RabbitError::Unreadable { queue, reason }),
+            answer => answer,
         }
     }
 

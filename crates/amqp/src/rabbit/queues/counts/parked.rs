@@ -132,7 +132,13 @@ impl LeftBehind {
         let queues = &self.0.queues;
         let route = &queues.route;
         let live = queues.connections.counting.acquire().await?;
-        let found = live.find_left_behind(route).await?;
+        let mut found = Vec::new();
+        for (parked_queue, counts) in live.find_left_behind(route).await? {
+            let queue = Target::Parked(parked_queue).queue(route.queue());
+            if known.contains(&parked_queue) || live.may_consume_ours(queue).await.is_ok() {
+                found.push((parked_queue, counts));
+            }
+        }
         let messages = found
             .iter()
             .map(|(_, counts)| u64::from(counts.messages))
