@@ -33,6 +33,26 @@ fn a_limit_of_queues_is_named_before_a_queue_is_missing() {
     );
 }
 
+/// A replica has three, and no route works with two of them.
+#[test]
+fn a_limit_of_connections_is_named() {
+    let rabbit = Rabbit::shared();
+    let url = rabbit.add_vhost_for("check-few", "hunter2");
+    rabbit.declare("check-few", "sms");
+    rabbit.limit_connections("check-few", 2);
+    let (check, _downstream) = checked(url);
+    let (code, said) = check.run(&["--connect"]);
+    assert_eq!(code, Some(1), "{said}");
+    let said = line(&said, "rabbitmq 127.0.0.1:");
+    for part in [
+        "failed: ",
+        "connection limit (2) is reached",
+        "each replica has three",
+    ] {
+        assert!(said.contains(part), "{part} in {said}");
+    }
+}
+
 /// Only read and write: enough once all queues are there.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn queues_that_were_made_beforehand_need_no_right_to_declare() {

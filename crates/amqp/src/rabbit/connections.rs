@@ -324,7 +324,11 @@ fn refused(address: &BrokerAddress, error: &lapin::Error) -> RabbitError {
 
 /// A hint where the broker's own text does not help.
 fn hint(reason: &str) -> Option<&'static str> {
-    if reason.contains("vhost") {
+    if reason.contains("connection limit (") {
+        Some(
+            "each replica has three connections: allow more (`max-connections` of rabbitmqctl set_vhost_limits or set_user_limits)",
+        )
+    } else if reason.contains("vhost") {
         Some(
             "the virtual host comes after the last `/` of the URL, and the usual one is `/%2f`; grant it with rabbitmqctl set_permissions -p VHOST USER",
         )

@@ -116,7 +116,16 @@ impl Rabbit {
 
     /// How many queues a virtual host may have.
     pub fn limit_queues(&self, vhost: &str, most: i32) {
-        let limit = binary(&format!("{{\"max-queues\":{most}}}"));
+        self.limit(vhost, "max-queues", most);
+    }
+
+    /// How many connections a virtual host may have.
+    pub fn limit_connections(&self, vhost: &str, most: i32) {
+        self.limit(vhost, "max-connections", most);
+    }
+
+    fn limit(&self, vhost: &str, of: &str, most: i32) {
+        let limit = binary(&format!("{{\"{of}\":{most}}}"));
         let vhost = binary(vhost);
         self.does(&format!(
             "rabbit_vhost_limit:parse_set({vhost}, {limit}, <<\"test\">>)"

@@ -63,7 +63,8 @@ pub fn hosts(options: &RabbitOptions) -> Result<Vec<String>, RabbitError> {
         .collect())
 }
 
-/// Connects to the broker at `options.settings.urls[index]` and logs in. Ends within the connect timeout.
+/// Makes the connections of a replica to the broker at `options.settings.urls[index]`, and logs in. Ends within the
+/// connect timeout.
 ///
 /// # Errors
 /// When it does not answer or refuses.
@@ -77,9 +78,14 @@ pub async fn broker(options: &RabbitOptions, index: usize) -> Result<(), RabbitE
         .take(1)
         .collect();
     let connections = Connections::of_a_command(&options)?;
-    connections.consuming.acquire().await?;
+    // `run` needs all three at a time, and a user or a virtual host may have a limit of them.
+    let opened = tokio::try_join!(
+        connections.consuming.acquire(),
+        connections.publishing.acquire(),
+        connections.counting.acquire()
+    );
     connections.leave(Instant::now() + CLOSING).await;
-    Ok(())
+    opened.map(drop)
 }
 
 /// What a fleet of this RabbitMQ is called if no name is written: see `RabbitQueue::fleet`. Each URL may take the
