@@ -56,7 +56,7 @@ const ACTUAL: &str = "actual = \"{{ answer.body.usage.total_tokens }}\"\n";
 /// answer may not be written down yet. The estimate stays for calls of a replica that was killed then.
 fn fullest(calls: &[Call], killed: Option<Instant>) -> u64 {
     let known = |call: &Call, at: Instant| {
-        let written = call.at + LATENCY + WRITTEN;
+        let written = call.read + LATENCY + WRITTEN;
         let is_lost = killed.is_some_and(|killed| call.at <= killed && killed < written);
         if is_lost || at < written {
             used(call).min(ESTIMATE)

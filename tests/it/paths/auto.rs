@@ -146,7 +146,8 @@ async fn a_way_that_handshakes_do_not_see_is_shown_by_refusals_and_answers() {
         daemon.said(unseen) > 0 || count("2xx") == 2_000
     })
     .await;
-    // On a busy machine a slow handshake may have kept enough for the way from the start: then nothing is refused.
+    // On a busy machine calls leave late, and what is kept for that may be enough for the way too: then nothing is
+    // refused.
     if count("429") > 0 {
         daemon.says(unseen).await;
     }
@@ -157,7 +158,10 @@ async fn a_way_that_handshakes_do_not_see_is_shown_by_refusals_and_answers() {
     .await;
     let early = count("429");
     eventually(LONG * 2, "all are taken", || count("2xx") == 2_000).await;
-    assert_eq!(count("429"), early, "no call came too early after that");
+    // This process is a part of the way. Where it stands still, a few calls come together; before that, every tenth one
+    // came too early.
+    let late = count("429") - early;
+    assert!(late <= 20, "{late} calls came too early after that");
     daemon
         .stop(&[NEW_SCHEDULE, THROTTLED, unseen, "nothing is kept on disk"])
         .await;

@@ -91,7 +91,7 @@ async fn what_has_failed_before_keeps_its_attempts_when_the_replica_stops() {
     let broker = queue(name, "quorum").await;
     let downstream = Recorder::start(|_| Reply::status(503)).await;
     let mut route = Route::new(name, downstream.address);
-    route.keys = "retry = { base = \"20s\", max = \"20s\" }\nmax_hold = \"30s\"\n".to_owned();
+    route.keys = "retry = { base = \"5m\", max = \"5m\" }\nmax_hold = \"10m\"\n".to_owned();
     let mut daemon = Daemon::start(&config(name, vec![route]));
     broker.publish(name, numbered(1, 1)).await;
     eventually(LONG, "one attempt", || downstream.count() == 1).await;
@@ -104,7 +104,7 @@ async fn what_has_failed_before_keeps_its_attempts_when_the_replica_stops() {
     .await;
     daemon.stop(KNOWN).await;
     // Its wait is random, and so is its wait queue.
-    let steps = (0..5).map(|exponent| format!("{name}.wait.{}s", 1 << exponent));
+    let steps = (0..10).map(|exponent| format!("{name}.wait.{}s", 1 << exponent));
     let mut found = Vec::new();
     for step in steps {
         if broker

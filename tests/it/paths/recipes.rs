@@ -148,7 +148,7 @@ fn on_servers_of_the_tests(recipe: &str, number: usize, provider: &Provider) -> 
     text = text.replace("[rabbitmq]\n", &urls);
     write!(
         text,
-        "\n[redis]\nurl = \"{}\"\nprefix = \"recipe-{number}\"\n[admin]\nlisten = \"127.0.0.1:0\"\n",
+        "\n[redis]\nurl = \"{}\"\nresponse_timeout = \"5s\"\nprefix = \"recipe-{number}\"\n[admin]\nlisten = \"127.0.0.1:0\"\n",
         RedisServer::shared().url(),
     )
     .unwrap();
@@ -216,7 +216,7 @@ async fn the_first_configurations_deliver_messages_without_any_property() {
             ("prefix = \"sluiced\"\n", ""),
             (
                 "url = \"redis://127.0.0.1:6379/0\"",
-                &format!("prefix = \"{queue}\"\nurl = \"{redis}\""),
+                &format!("prefix = \"{queue}\"\nresponse_timeout = \"5s\"\nurl = \"{redis}\""),
             ),
             ("[admin]\nlisten = \"127.0.0.1:9464\"", ""),
             ("127.0.0.1:8080", &provider.address().to_string()),

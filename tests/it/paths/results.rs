@@ -322,7 +322,7 @@ async fn calls_that_a_cut_finds_under_way_have_their_results() {
     let broker = queue(name, "quorum").await;
     let into = "results-cut.out";
     broker.declare(into, "quorum").await;
-    let (downstream, config) = once_with_results(name, Duration::from_secs(3)).await;
+    let (downstream, config) = once_with_results(name, Duration::from_secs(6)).await;
     broker
         .publish(name, (1..=COUNT).map(|number| asked(number, None)))
         .await;

@@ -49,7 +49,7 @@ async fn the_library_of_standard_webhooks_verifies_the_recipe() {
         .replace("queue = \"webhooks\"", &format!("queue = {name:?}"));
     let (rabbit, redis) = (Rabbit::shared().url(), RedisServer::shared().url());
     let servers = format!(
-        "\n[rabbitmq]\nurls = [{rabbit:?}]\n[redis]\nurl = {redis:?}\nprefix = {name:?}\n[admin]\nlisten = \"127.0.0.1:0\"\n"
+        "\n[rabbitmq]\nurls = [{rabbit:?}]\n[redis]\nurl = {redis:?}\nresponse_timeout = \"5s\"\nprefix = {name:?}\n[admin]\nlisten = \"127.0.0.1:0\"\n"
     );
     // One message has an id of its publisher, the other one gets ours.
     let body = |n| format!("{{\"n\": {n}, \"text\": \"Grüße\"}}").into_bytes();

@@ -24,6 +24,9 @@ use tokio_util::task::AbortOnDropHandle;
 pub struct Call {
     /// When its head arrived, by the kernel's stamp: this process may have been slow to read it.
     pub at: Instant,
+    /// When this process had read all of it, and so the earliest time of its answer: calls that arrived before that
+    /// were under way, however long this process stood still.
+    pub read: Instant,
     /// The header `x-caller`.
     pub caller: String,
     /// The header `authorization`.
@@ -79,6 +82,8 @@ struct Seen {
     calls: Vec<Call>,
     /// How often each number came.
     times: HashMap<u64, usize>,
+    /// Numbers that were answered with a status of success.
+    accepted: BTreeSet<u64>,
 }
 
 /// Serves until dropped.
@@ -151,12 +156,29 @@ impl Recorder {
         self.seen.lock().unwrap().times.keys().copied().collect()
     }
 
+    /// The numbers of the messages that were accepted.
+    #[must_use]
+    pub fn accepted(&self) -> BTreeSet<u64> {
+        self.seen.lock().unwrap().accepted.clone()
+    }
+
     /// How many calls are like that.
     #[must_use]
     pub fn count_of(&self, like: impl Fn(&Call) -> bool) -> usize {
         let seen = self.seen.lock().unwrap();
         seen.calls.iter().filter(|call| like(call)).count()
     }
+}
+
+/// How many of these calls arrived although one of them before had been answered, less than `within` before: others were
+/// under way, as many as a machine that stands still lets be.
+#[must_use]
+pub fn after_an_answer(calls: &[Call], within: Duration) -> usize {
+    let came = calls.iter().filter(|call| {
+        let is_answered = |other: &&Call| other.read < call.at && call.at < other.read + within;
+        calls.iter().any(|other| is_answered(&other))
+    });
+    came.count()
 }
 
 /// The number in a body; zero if it has none.
@@ -188,6 +210,7 @@ async fn respond(
         *times += 1;
         let call = Call {
             at,
+            read: Instant::now(),
             caller,
             authorization,
             headers,
@@ -198,7 +221,11 @@ async fn respond(
             place: seen.calls.len(),
         };
         seen.calls.push(call.clone());
-        answer(&call)
+        let reply = answer(&call);
+        if (200..300).contains(&reply.status) {
+            seen.accepted.insert(number);
+        }
+        reply
     };
     tokio::time::sleep(reply.latency).await;
     let mut response = Response::builder().status(reply.status);

@@ -67,8 +67,8 @@ impl TokenServer {
         self.known.lock().unwrap().asked.clone()
     }
 
-    /// Whether a header has a token that is good.
-    pub fn knows(&self, authorization: &str) -> bool {
+    /// Whether the header of a call that arrived then has a token that is good.
+    pub fn knows(&self, authorization: &str, at: Instant) -> bool {
         let known = self.known.lock().unwrap();
         let number = authorization.strip_prefix("Bearer token-");
         let number = number.and_then(|number| number.parse::<usize>().ok());
@@ -77,7 +77,8 @@ impl TokenServer {
             let issued = number
                 .checked_sub(1)
                 .and_then(|place| known.issued.get(place));
-            number > known.withdrawn && issued.is_some_and(|at| at.elapsed() < life)
+            number > known.withdrawn
+                && issued.is_some_and(|issued| at.saturating_duration_since(*issued) < life)
         })
     }
 

@@ -88,16 +88,16 @@ async fn killed_during_its_call() {
 async fn killed_between_its_answer_and_redis() {
     let name = "once-answered";
     let broker = queue(name, "quorum").await;
-    let downstream = slow(Duration::from_secs(1)).await;
+    let downstream = slow(Duration::from_secs(3)).await;
     let redis = RedisServer::start();
-    let mut config = once(name, &downstream, "dead_letter", "3s");
+    let mut config = once(name, &downstream, "dead_letter", "10s");
     config.redis = Some(redis.url());
     broker.publish(name, [named(1)]).await;
     let first = Daemon::start(&config);
     eventually(LONG, "its call is under way", || downstream.count() == 1).await;
     let paused = Paused::new(redis.pid());
     // The fault itself: the answer comes meanwhile.
-    tokio::time::sleep(Duration::from_secs(2)).await;
+    tokio::time::sleep(Duration::from_secs(4)).await;
     first.kill(KNOWN).await;
     drop(paused);
     // Redis may still run its request once it continues: then the message is a repeat.

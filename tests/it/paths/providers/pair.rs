@@ -25,7 +25,7 @@ pub(super) const SOON: &str = "breaker = { max_pause = \"500ms\" }\n";
 /// Not statuses, but ways to behave: the account never answers, or answers late.
 pub(super) const HANGS: u16 = 0;
 pub(super) const SLOW: u16 = 1;
-/// It fails after two seconds.
+/// It fails after four seconds: a fault that must happen before that has the time.
 pub(super) const LATE_500: u16 = 2;
 
 /// A provider whose answer can be changed.
@@ -53,7 +53,7 @@ impl Account {
                 ..Reply::status(202)
             },
             LATE_500 => Reply {
-                latency: seconds(2),
+                latency: seconds(4),
                 ..Reply::status(500)
             },
             status => Reply::status(status),

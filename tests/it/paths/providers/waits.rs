@@ -149,7 +149,7 @@ async fn no_retry_waits_for_an_opening_while_the_other_one_is_open() {
     }
     pair.a.answers(LATE_500);
     pair.publish(1, COUNT).await;
-    let (open, close) = (clock(unix() - 60), clock(unix() + 4));
+    let (open, close) = (clock(unix() - 60), clock(unix() + 6));
     pair.config.routes[0].keys += &format!("open = \"{open}-{close}\"\n");
     let daemon = Daemon::start(&pair.config);
     eventually(LONG, "the second one takes all", || {

@@ -130,7 +130,7 @@ async fn results_count_the_calls_and_know_messages_without_an_answer() {
         ),
     );
     route.keys = "max_attempts = 2\nretry = { base = \"1ms\", max = \"1ms\" }\n".to_owned();
-    route.downstream += "timeout = \"300ms\"\n";
+    route.downstream += "timeout = \"3s\"\n";
     let daemon = Daemon::start(&config(name, vec![route]));
     holds(&broker, into, 2).await;
     daemon
