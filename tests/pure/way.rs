@@ -17,7 +17,7 @@ const BOUNDS: Bounds = Bounds {
         way: Duration::from_micros(500),
     },
     most: ms(250),
-    settles: ms(4_000),
+    forgotten_after: ms(4_000),
 };
 
 const fn ms(ms: u64) -> Duration {
@@ -110,7 +110,7 @@ fn a_headroom_that_follows_is_enough_from_the_first_call_on() {
         let mut scenario = Scenario::calm("first", seed, rate, 3, 4);
         scenario.follows = Some(Bounds {
             most: ms(25),
-            settles: ms(3_100),
+            forgotten_after: ms(3_100),
             ..BOUNDS
         });
         scenario.around.way = Way::from(least, varies);

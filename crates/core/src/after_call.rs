@@ -134,7 +134,7 @@ impl CallEnd<'_> {
         match (self.outcome, self.reply) {
             (Outcome::Transient { .. }, Err(_)) => Evidence::Away,
             (Outcome::Transient { .. }, Ok(status))
-                if status.is_about_us && !self.has_new_credentials() =>
+                if status.shows_away && !self.has_new_credentials() =>
             {
                 Evidence::Away
             }

@@ -24,29 +24,30 @@ pub struct Ages {
 }
 
 impl Ages {
-    /// A message that was published at `born` waits in the replica for its call.
-    pub fn note_waiting(&mut self, born: StoreTime) {
-        *self.held.entry(born).or_default() += 1;
-        self.youngest = self.youngest.max(Some(born));
+    /// A message that has waited since `since` (its publishing, or the opening of its hours if that is later) waits in
+    /// the replica for its call.
+    pub fn note_waiting(&mut self, since: StoreTime) {
+        *self.held.entry(since).or_default() += 1;
+        self.youngest = self.youngest.max(Some(since));
     }
 
     /// The message is called, or the replica no longer holds it.
-    pub fn note_gone(&mut self, born: StoreTime) {
-        if let Some(count) = self.held.get_mut(&born) {
+    pub fn note_gone(&mut self, since: StoreTime) {
+        if let Some(count) = self.held.get_mut(&since) {
             *count -= 1;
             if *count == 0 {
-                self.held.remove(&born);
+                self.held.remove(&since);
             }
         }
     }
 
-    /// When the oldest message was published; `None`: none waits. `ready`: whether messages are ready in the queue.
+    /// Since when the oldest message waits; `None`: none waits. `ready`: whether messages are ready in the queue.
     pub fn oldest(&mut self, ready: bool, now: StoreTime) -> Option<StoreTime> {
         let empty = StoreTime::from_micros(now.as_micros().saturating_sub(micros(COUNTED)));
         let seen = if ready { None } else { Some(empty) };
         let youngest = self.youngest.max(seen).unwrap_or(now);
         self.youngest = Some(youngest);
-        let held = self.held.first_key_value().map(|(born, _)| *born);
+        let held = self.held.first_key_value().map(|(since, _)| *since);
         held.or(ready.then_some(youngest))
     }
 }
@@ -63,12 +64,12 @@ mod tests {
     fn the_oldest_that_is_held_counts_and_without_one_the_youngest_that_came() {
         let mut ages = Ages::default();
         assert_eq!(ages.oldest(false, at(100)), None);
-        for born in [70, 60, 60, 90] {
-            ages.note_waiting(at(born));
+        for since in [70, 60, 60, 90] {
+            ages.note_waiting(at(since));
         }
         assert_eq!(ages.oldest(true, at(101)), Some(at(60)));
-        for born in [60, 60, 90] {
-            ages.note_gone(at(born));
+        for since in [60, 60, 90] {
+            ages.note_gone(at(since));
         }
         assert_eq!(ages.oldest(true, at(102)), Some(at(70)));
         ages.note_gone(at(70));

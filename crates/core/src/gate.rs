@@ -25,6 +25,7 @@ pub use tap::{Tap, TapDecision, TapRule, WhenDenied};
 
 /// The local clock may drift from the store's: a change of the hours is computed again after this.
 const REVIEW_AGAIN: Duration = Duration::from_secs(10);
+
 /// Whether an operator paused a route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RoutePause {

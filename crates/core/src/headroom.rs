@@ -91,7 +91,7 @@ pub struct Bounds {
     /// The most of both parts together.
     pub most: Duration,
     /// After so long a call that was allowed before a change no longer counts.
-    pub settles: Duration,
+    pub forgotten_after: Duration,
 }
 
 impl Bounds {
@@ -102,7 +102,7 @@ impl Bounds {
         Self {
             least,
             most,
-            settles: window.saturating_add(USED_UP),
+            forgotten_after: window.saturating_add(USED_UP),
         }
     }
 }
@@ -184,7 +184,7 @@ impl AutoHeadroom {
         } else {
             self.quiet
         };
-        let is_quiet = now.since(self.changed) >= quiet.max(bounds.settles);
+        let is_quiet = now.since(self.changed) >= quiet.max(bounds.forgotten_after);
         let part = |current: Duration, fall: Duration, seen: Option<Duration>, least: Duration| {
             let Some(seen) = seen else {
                 return current;

@@ -35,7 +35,7 @@ use super::version::PolicyVersion;
 
 /// A mapping that is too rough to keep the headroom is improved by so many asks; after that the
 /// mapping is used as it is, because the store is too far away for a better one.
-const PROBES: u32 = 8;
+const MAPPING_ASKS: u32 = 8;
 
 /// After asks that failed.
 const BACKOFF: Backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(2));
@@ -156,7 +156,7 @@ pub struct LeaseTally {
     pub leased: u64,
     /// Dropped because they came up too late: too little was left of the time in which a call may leave.
     pub missed: u64,
-    /// Dropped because of a freeze that came after they were leased.
+    /// Dropped because of a freeze or a pause that came after they were leased.
     pub frozen: u64,
     /// Never used, because the answer that granted them showed a stepped clock, or was too slow to show one and a
     /// later answer showed it or began a new generation.
@@ -279,8 +279,8 @@ impl LeaseHolder {
     }
 
     /// The slots that [`LeaseHolder::due`] dropped since this was called last.
-    pub fn take_passed(&mut self) -> Vec<Slot> {
-        self.slots.take_passed()
+    pub fn take_missed(&mut self) -> Vec<Slot> {
+        self.slots.take_missed()
     }
 
     /// Takes the slot that [`LeaseHolder::due`] just returned.
@@ -337,7 +337,7 @@ impl LeaseHolder {
 
     /// Whether a few more round trips may make the mapping fit for use.
     fn is_rough(&self, now: Mono) -> bool {
-        self.clock.readings() < PROBES
+        self.clock.readings() < MAPPING_ASKS
             && self
                 .clock
                 .error(now)

@@ -75,13 +75,13 @@ impl UnusedUnits {
 const PRODUCT_MAX: u64 = 1 << 52;
 
 /// The name under which a message asks, and of its call in `concurrency` and `once` limits: unique in the fleet. The
-/// last [`Ticket::ASKS`] bits count the questions for one message, the others name the message.
+/// last [`Ticket::QUESTION_BITS`] bits count the questions for one message, the others name the message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Ticket(pub u128);
 
 impl Ticket {
     /// Bits for the number of the question: six hexadecimal digits.
-    pub const ASKS: u32 = 24;
+    pub const QUESTION_BITS: u32 = 24;
 
     /// For the next question for the same message.
     #[must_use]
@@ -91,7 +91,7 @@ impl Ticket {
 
     /// Whether it was for an earlier question for the same message.
     pub(super) const fn is_before(self, other: Self) -> bool {
-        self.0 >> Self::ASKS == other.0 >> Self::ASKS && self.0 < other.0
+        self.0 >> Self::QUESTION_BITS == other.0 >> Self::QUESTION_BITS && self.0 < other.0
     }
 }
 
@@ -142,7 +142,7 @@ pub(super) trait Kind {
     /// The largest cost that can ever fit.
     fn max_cost(&self) -> u64;
     /// The state as it counts at `now`, and whether it lay ahead of now.
-    fn settled(&self, taken: &Self::KindState, now: u64) -> (Self::KindState, bool);
+    fn as_of(&self, taken: &Self::KindState, now: u64) -> (Self::KindState, bool);
     /// Whether `cost`, which is at most [`Kind::max_cost`], fits.
     fn fit(&self, taken: Option<&Self::KindState>, now: u64, cost: u64) -> Fit;
     /// The state once `cost` was taken at `now`.

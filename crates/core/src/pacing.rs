@@ -150,11 +150,11 @@ impl Pacing {
     pub(super) fn expire(&mut self, now: Mono) {
         if let Self::Rows(rows) = self {
             let pace = rows.main.pace();
-            let reach = pace.spread() + pace.headroom();
+            let counts_for = pace.spread() + pace.headroom();
             while rows
                 .collected
                 .front()
-                .is_some_and(|slot| now.since(slot.at) > reach)
+                .is_some_and(|slot| now.since(slot.at) > counts_for)
             {
                 rows.collected.pop_front();
             }

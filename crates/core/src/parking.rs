@@ -47,7 +47,7 @@ const LATELY: Duration = Duration::from_secs(10);
 const REMEMBERED: usize = 1024;
 /// Messages that any tenant may have in hand.
 const FLOOR: u64 = 4;
-/// One message, in the millionths in which the allowance is counted: it grows with each microsecond.
+/// One message, in the millionths in which `may_park` is counted: it grows with each microsecond.
 const MESSAGE: u64 = 1_000_000;
 
 /// A parked queue beside the work queue.
@@ -100,9 +100,9 @@ impl ParkedQueue {
 pub enum CameFrom {
     /// From the work queue, for the first time.
     Work,
-    /// From the work queue, and must not be parked: it has a priority or a time of its own, or a limit has
-    /// sent it away.
-    Bound,
+    /// From the work queue or from another route, and must not be parked: it has an AMQP priority or a time of its own,
+    /// a limit has sent it away, or the route that received it already decided to hold it.
+    NotParkable,
     /// The message was parked before, on whichever way it comes now: it is not parked again.
     Parked,
 }
@@ -139,7 +139,7 @@ pub struct Parking {
     /// Tenants without messages in hand, by when they were seen.
     idle: BTreeSet<(Mono, u64)>,
     /// Millionths of messages that may be parked now.
-    allowance: u64,
+    may_park: u64,
     filled: Mono,
     resting: bool,
 }
@@ -156,7 +156,7 @@ impl Parking {
             tenants: HashMap::new(),
             weights: 0,
             idle: BTreeSet::new(),
-            allowance: Self::a_second(most) * MESSAGE,
+            may_park: Self::a_second(most) * MESSAGE,
             filled: Mono::from_micros(0),
             resting: false,
         }
@@ -175,7 +175,7 @@ impl Parking {
         self.fill(now);
         self.observe(share, now);
         if origin == CameFrom::Work && self.is_hiding(share) && self.has_space(parked) {
-            self.allowance -= MESSAGE;
+            self.may_park -= MESSAGE;
             return Choice::Park;
         }
         self.held += u64::from(origin != CameFrom::Parked);
@@ -226,7 +226,7 @@ impl Parking {
             self.resting = alone;
             return false;
         }
-        !self.resting && self.allowance >= MESSAGE
+        !self.resting && self.may_park >= MESSAGE
     }
 
     /// Records that a tenant was seen.
@@ -267,7 +267,7 @@ impl Parking {
     fn fill(&mut self, now: Mono) {
         let a_second = Self::a_second(self.most);
         let elapsed = super::time::micros(now.since(self.filled).min(Duration::from_secs(1)));
-        self.allowance = (self.allowance + elapsed * a_second).min(a_second * MESSAGE);
+        self.may_park = (self.may_park + elapsed * a_second).min(a_second * MESSAGE);
         self.filled = self.filled.max(now);
     }
 

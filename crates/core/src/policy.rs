@@ -201,7 +201,7 @@ pub fn declare(
             remade_at: StoreTime::default(),
         },
     };
-    let went_back = policy.settle(now);
+    let went_back = policy.cut_future_times(now);
     if files.is_majority() && policy.file != declaration.file {
         policy = file(&policy, &declaration.file);
     } else if ends(&policy.text).1.is_some_and(|end| end <= now) {
@@ -281,7 +281,7 @@ pub fn resume(stored: &mut Option<LimitPolicy>, by: &str, now: StoreTime) -> Opt
 impl LimitPolicy {
     /// Cuts times that lie further ahead than they can, because the store's clock went back. Returns whether
     /// there were any.
-    fn settle(&mut self, now: StoreTime) -> bool {
+    fn cut_future_times(&mut self, now: StoreTime) -> bool {
         let mut went_back = self.remade_at > now;
         self.remade_at = self.remade_at.min(now);
         if let Some(pause) = &mut self.pause {

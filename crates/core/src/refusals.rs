@@ -72,7 +72,7 @@ pub struct Ruling {
     pub is_about_all: bool,
     /// The refusal is about these keys: none of their messages is called before so long has passed.
     pub keys: Vec<(KeyId, Duration)>,
-    /// Other messages pass, and lately, while this one does not.
+    /// Other messages were accepted lately, while this one is refused.
     pub others_pass: bool,
 }
 

@@ -7,10 +7,10 @@
 //! `p` is the window plus the headroom, so calls that arrive up to a headroom late still keep the
 //! limit in every window.
 //!
-//! Two marks describe the row. `next` (with the remainder `rem`) is the next free slot. `line` is
-//! where `next` would be if every waiting replica had already taken its share. A replica that wants
-//! more than it got receives its [`Turn`]: the time when its share lies within the horizon. Turns
-//! are spaced by shares, so no replica polls, and waiting replicas do not wake up all at once. The
+//! Three times describe the row. `next` (with the remainder `rem`) is the next free slot. `front` is the end of the
+//! slots for replicas that were overtaken. `line` is where `next` would be if every waiting replica had already taken
+//! its share. A replica that wants more than it got receives its [`Turn`]: the time when its share lies within the
+//! horizon. Turns are spaced by shares, so no replica polls, and waiting replicas do not wake up all at once. The
 //! longer the line, the smaller the share.
 //!
 //! At its turn a replica gets its share, and no more while others wait. So a replica that comes a
@@ -319,8 +319,8 @@ fn queue_up(s: &mut Schedule, pace: &Pace, ask: &Ask, granted: u64, now: u64) ->
         return Some(turn);
     }
     let base = now.max(s.frozen_until);
-    let reach = if s.has_rate_of(pace) { LINE_MAX } else { CYCLE };
-    let line_max = base + pace.horizon + reach;
+    let line_span = if s.has_rate_of(pace) { LINE_MAX } else { CYCLE };
+    let line_max = base + pace.horizon + line_span;
     let (free, _) = free_slot(s, pace);
     let tail = s.line.min(line_max).max(free).max(base);
     // A replica that comes at its turn and finds nothing was overtaken: it goes before the line.

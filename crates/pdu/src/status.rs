@@ -89,7 +89,7 @@ impl CommandStatus {
 
     /// Whether it is about the session, the account or the centre, so that no message passes now.
     #[must_use]
-    pub const fn is_about_us(self) -> bool {
+    pub const fn shows_away(self) -> bool {
         matches!(
             self.0,
             0x04 | 0x05 | 0x08 | 0x0d | 0x0e | 0x0f | 0x53 | 0x100 | 0x101 | 0x102
@@ -133,7 +133,7 @@ impl CommandStatus {
             0x00 => "ok",
             0x14 => "queue_full",
             0x58 => "throttled",
-            _ if self.is_about_us() => "away",
+            _ if self.shows_away() => "away",
             _ if self.is_about_message() => "refused",
             0x400..=0x4ff => "vendor",
             _ => "failed",

@@ -63,7 +63,7 @@ pub(super) fn decode_moved(
 ) -> Option<WaitingMessage> {
     let (delivery, history, ticket) = moved.take()?;
     let arrival = Arrival {
-        origin: CameFrom::Bound,
+        origin: CameFrom::NotParkable,
         wait: own_wait(delivery.message(), now.store),
     };
     let mut waiting = decode_or_settle(route, delivery, history, arrival, now)?;
@@ -140,10 +140,10 @@ impl Decoder<'_> {
     /// Reads it. The error is its verdict without a call.
     fn read(&self) -> Result<DecodedParts, Verdict> {
         let route = self.route;
-        let ends = self.check()?;
+        let deadline = self.check()?;
         let facts = route.facts(self.history);
         let (demand, zone) = self.count(facts)?;
-        let (times, wait) = self.find_times(ends, self.arrival.wait, zone)?;
+        let (times, wait) = self.find_times(deadline, self.arrival.wait, zone)?;
         let born = self.history.born(self.message);
         let opened = times
             .hours
@@ -305,7 +305,7 @@ fn origin(message: &Message, history: &History, wait: Duration) -> CameFrom {
     if history.parked {
         CameFrom::Parked
     } else if message.properties.priority > 0 || history.was_denied || !wait.is_zero() {
-        CameFrom::Bound
+        CameFrom::NotParkable
     } else {
         CameFrom::Work
     }
@@ -329,13 +329,13 @@ mod tests {
             &History::of(&message, NOW),
             Duration::from_millis(1),
         );
-        assert_eq!(early, CameFrom::Bound);
+        assert_eq!(early, CameFrom::NotParkable);
         message.properties.priority = 1;
-        assert_eq!(known(&message), CameFrom::Bound);
+        assert_eq!(known(&message), CameFrom::NotParkable);
         message.properties.priority = 0;
         let waited = HeaderValue::Bool(true);
         message.headers.insert(header::WAITED.to_owned(), waited);
-        assert_eq!(known(&message), CameFrom::Bound);
+        assert_eq!(known(&message), CameFrom::NotParkable);
         let mark = HeaderValue::Int(7);
         message.headers.insert(header::PARKED.to_owned(), mark);
         assert_eq!(known(&message), CameFrom::Parked);

@@ -55,7 +55,7 @@ pub(super) enum PacerEvent {
     FreezeUnpaced(Duration),
     /// The downstream refuses this key until then.
     Refused { key: KeyId, until: Mono },
-    /// These keys are refused with all others: other keys go first until then.
+    /// All messages are refused, those of these keys too: after the freeze other keys go first, until then.
     Behind { keys: Vec<KeyId>, until: Mono },
     /// The downstream accepts these keys again.
     Passes(Vec<KeyId>),

@@ -32,7 +32,8 @@ pub(super) struct History {
     pub(super) expires: Option<StoreTime>,
     /// A limit has sent it away before.
     pub(super) was_denied: bool,
-    /// The broker has handed it out before, or what it is a copy of: a replica may have called it.
+    /// The broker has handed out this message, or the message that it is a copy of, before: a replica may have called
+    /// it.
     pub(super) redelivered: bool,
     /// The message was parked before.
     pub(super) parked: bool,

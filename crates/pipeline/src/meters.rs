@@ -141,7 +141,7 @@ metrics! {
         repeats: Counter = REPEATS, "sluiced_repeats_total",
             "Messages that were settled without a call, because one of their key was accepted before.";
         waits_cut: Counter = WAITS_CUT, "sluiced_waits_cut_total",
-            "Answers that asked to wait for longer than max_throttle_wait, and were believed only so far.";
+            "Answers that asked to wait for longer than max_throttle_wait, and were believed only up to that.";
         maybe_delivered: Counter = MAYBE_DELIVERED, "sluiced_maybe_delivered_total",
             "Calls without an answer that the downstream may have taken: each may become a duplicate.";
         breaker_open: Gauge = BREAKER_OPEN, "sluiced_breaker_open",
@@ -212,7 +212,7 @@ metrics! {
         slots_leased: Counter = SLOTS_LEASED, "sluiced_slots_leased_total",
             "Slots that the shared schedule granted to this replica.";
         slots_missed: Counter = SLOTS_MISSED, "sluiced_slots_missed_total",
-            "Slots that passed unused: too late for the headroom, without a usable connection, before the end of a freeze, or of a store whose clock stepped.";
+            "Slots that passed unused: too late for the headroom, without a usable connection, before the end of a freeze or a pause, on a route that stopped, or of a lease that was dropped because the clock of the store stepped.";
         slot_lateness_seconds: Histogram(LATENESS_BOUNDS) = SLOT_LATENESS, "sluiced_slot_lateness_seconds",
             "How long after its slot a call was started.";
         asks: Counters("result", RESULTS) = LEASE_CALLS, "sluiced_lease_calls_total",
@@ -222,7 +222,7 @@ metrics! {
         freezes: Counter = FREEZES, "sluiced_freezes_total",
             "Times that this replica froze the limit because the downstream throttled, or said that its quota is nearly used up.";
         frozen: Gauge = FROZEN, "sluiced_frozen",
-            "1 while the limit is frozen for every replica.";
+            "1 while the limit is frozen or paused, or a route without one is frozen, for every replica.";
         guarded: Counter = GUARDED, "sluiced_guarded_total",
             "Times that the schedule started again behind its guard: state lost, or the store's clock stepped.";
         clock_error_seconds: Gauge = CLOCK_ERROR, "sluiced_clock_error_seconds",
@@ -244,7 +244,7 @@ metrics! {
         actual: Counter = ACTUAL_UNITS, "sluiced_actual_units_total",
             "Units that calls used by their answers, of a limit with actual; sluiced_used_units_total has the estimates.";
         denials: Counter = KEYED_DENIALS, "sluiced_keyed_denials_total",
-            "Messages that this keyed limit made wait. No failure, and no attempt.";
+            "Times that this keyed limit made a message wait. No failure, and no attempt.";
         refunds: Counter = REFUNDS, "sluiced_refunds_total",
             "Grants offered back to this limit because their message was certainly not sent.";
         leases_lost: Counter = LEASES_LOST, "sluiced_call_leases_lost_total",

@@ -157,7 +157,7 @@ impl Pacer {
             let debts = [WaitsFor::Debt, WaitsFor::Quota];
             waits.begin_series(limit, &[debts, [WaitsFor::Lost, WaitsFor::Pause]].concat());
         }
-        let heartbeat = health.watch_loop(&format!("limit {name}"));
+        let heartbeat = health.watch_loop(&format!("pacer {name}"));
         let pacer = Self {
             scheduler,
             handle,
@@ -201,6 +201,8 @@ impl Pacer {
         runtime.shutdown_background();
     }
 
+    /// The loop: does what the scheduler says. Where that is to wait, it looks at its routes and waits for the next
+    /// event. Ends once a stop is done.
     async fn run(mut self) -> io::Result<Heartbeat> {
         self.warm();
         self.look_at_breakers();

@@ -67,9 +67,9 @@ pub struct PacerSpec {
 
 /// A pacer thread that could not be started.
 #[derive(Debug, thiserror::Error)]
-#[error("no thread or timer for the limit `{limit}`: {source}")]
+#[error("no thread or timer for the pacer `{pacer}`: {source}")]
 pub struct StartError {
-    limit: String,
+    pacer: String,
     source: std::io::Error,
 }
 
@@ -104,7 +104,8 @@ pub struct Pipeline {
     routes: Vec<(Arc<Route>, PacerHandle)>,
     receivers: JoinSet<()>,
     refunders: JoinSet<()>,
-    /// The tasks that keep the limits at their current policies; they end with the pipeline.
+    /// The tasks that keep limits and routes at what the store says, and those that measure the way to the downstreams;
+    /// they end with the pipeline.
     watches: JoinSet<()>,
     tickets: Arc<Tickets>,
     /// The stores of keyed limits that its pacers ask.
@@ -196,7 +197,7 @@ impl Pipeline {
             outdated: Arc::clone(&outdated),
         };
         Pacer::start(pacer.clone(), parts, health).map_err(|source| StartError {
-            limit: name.to_string(),
+            pacer: name.to_string(),
             source,
         })?;
         let with_pacer: Vec<_> = routes

@@ -55,7 +55,8 @@ impl StoreError {
 /// A call to a store, under way.
 pub type StoreFuture<'a, T> = BoxFuture<'a, Result<T, StoreError>>;
 
-/// A message from one replica to all others.
+/// What replicas, and commands of operators, tell the replicas through the store. All get it, the sender too; only
+/// [`Notice::Freed`] goes to one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Notice {
     /// A row of a paced limit is frozen.

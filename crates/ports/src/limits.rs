@@ -39,7 +39,7 @@ pub struct KeyedLimit {
     /// Notified when the current policy is another one than this replica knows.
     pub outdated: Arc<Notify>,
     policy: RwLock<Arc<RuleInForce>>,
-    /// Units under way in this process, by key. `None`: nothing needs them.
+    /// Units in flight in this process, by key. `None`: nothing needs them.
     in_flight: Option<Mutex<HashMap<LimitKey, u64>>>,
 }
 
@@ -118,7 +118,7 @@ pub type Charge = admission::Charge<Arc<KeyedLimit>, LimitKey>;
 /// One message of an admission request.
 pub type Candidate = admission::Candidate<Arc<KeyedLimit>, LimitKey>;
 
-/// Counts a charge as under way until it is dropped.
+/// Counts a charge as in flight until it is dropped.
 #[derive(Debug)]
 pub struct ChargeInFlight(Charge);
 

@@ -56,8 +56,8 @@ pub mod header {
     pub const LAST_STATUS: &str = "x-sluiced-last-status";
     /// Why a message was set aside: on the copy in the wait queue, and on no other.
     pub const SET_ASIDE: &str = "x-sluiced-set-aside";
-    /// The mark by which a replica knows the verdict of a message that was set aside because no queue took its result
-    /// or its copy.
+    /// The kept id: under it a replica keeps the verdict of a message that was set aside because no queue took its
+    /// result or its copy.
     pub const KEPT: &str = "x-sluiced-kept";
     /// How often such a message was set aside: an integer from 1. After 60 rounds a replica that does not know the
     /// verdict calls the message again.

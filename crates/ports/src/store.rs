@@ -109,8 +109,8 @@ pub trait Store: LimitStore + PolicyStore + StatusStore {
 }
 
 /// A replica reports its state at least this often.
-pub const BEAT: Duration = Duration::from_secs(5);
-/// A replica that reported nothing for so long (a beat and a second) is gone, or cannot reach the store.
+pub const REPORT_EVERY: Duration = Duration::from_secs(5);
+/// A replica that reported nothing for so long (that and a second) is gone, or cannot reach the store.
 pub const SILENT: Duration = Duration::from_secs(6);
 /// For how long it is shown after its last report.
 pub const SHOWN: Duration = Duration::from_secs(60);
@@ -204,10 +204,11 @@ pub struct Inspection {
     pub now: StoreTime,
     /// `None`: no replica has ever declared it.
     pub policy: Option<LimitPolicy>,
-    /// The replicas that declared themselves within [`SHOWN`], by name. The store in memory names none.
+    /// The replicas that declared themselves within three times [`PRESENCE`] (24 s), by name. The store in memory names
+    /// none.
     pub replicas: Vec<PresentReplica>,
-    /// A downstream asked for a pause until then: of two rows the later end. `None`: no row is frozen. The store in
-    /// memory never says it.
+    /// The end of the freeze that a downstream asked for; of two rows the later one. `None`: no row is frozen. The
+    /// store in memory never says it.
     pub frozen_until: Option<StoreTime>,
 }
 

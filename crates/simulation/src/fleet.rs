@@ -6,7 +6,7 @@
 //! scheduler measure it. A run is a loop over events in the order of their times. A replica is driven as the
 //! daemon's pacer drives it: actions of the scheduler are done until it wants to wait.
 //!
-//! By file: `replica` is the state of a replica; `slots` has its questions for slots; `policies` has the policies that
+//! By file: `replica` is the state of a replica; `slots` has its asks for slots; `policies` has the policies that
 //! it asks under, and the headroom that follows the way of calls; `permits` has its questions to the keyed limits;
 //! `store` answers; `broker` is the queue; `messages` is how messages come and are sent away; `calls` is how they are
 //! called; `event` has the events, and `faults` the faults.

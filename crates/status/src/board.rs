@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 use super::sample::Sampler;
 use super::{Fleet, Limits, Replica, Routes};
 use sluiced_ports::lock;
-use sluiced_ports::store::{BEAT, FleetReports, StatusReport, StatusStore};
+use sluiced_ports::store::{FleetReports, REPORT_EVERY, StatusReport, StatusStore};
 use sluiced_telemetry::Metrics;
 use sluiced_telemetry::health::Health;
 
@@ -79,7 +79,7 @@ impl Board {
         while stop.run_until_cancelled(sleep(LOOK)).await.is_some() {
             let now = self.sample();
             let state = now.state();
-            if last.at.elapsed() >= BEAT || last.state.as_ref() != Some(&state) {
+            if last.at.elapsed() >= REPORT_EVERY || last.state.as_ref() != Some(&state) {
                 let text = serde_json::to_string(&now).unwrap_or_default();
                 last.report(&*store, &now, &text).await;
                 last.state = Some(state);
@@ -264,11 +264,11 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn it_reports_again_and_again_at_once_what_changes_and_that_it_leaves() {
         let (health, notes, _board, stop) = started();
-        sleep(BEAT * 5).await;
+        sleep(REPORT_EVERY * 5).await;
         let times: Vec<_> = lock(&notes.report).iter().map(|(at, _)| *at).collect();
         assert!(times.len() >= 5, "{times:?}");
         let gaps = times.windows(2).map(|pair| pair[1] - pair[0]);
-        assert!(gaps.max() <= Some(BEAT + LOOK), "{times:?}");
+        assert!(gaps.max() <= Some(REPORT_EVERY + LOOK), "{times:?}");
 
         for wait in [100, 700, 1300, 1900] {
             let (link, down) = watch::channel(Link::Down("refused".into()));

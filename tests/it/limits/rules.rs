@@ -107,7 +107,7 @@ pub(crate) fn cost(units: u32) -> Cost {
 /// A ticket that no other call has.
 pub(crate) fn ticket() -> Ticket {
     static NEXT: AtomicU64 = AtomicU64::new(1);
-    Ticket((7 << 100) | u128::from(NEXT.fetch_add(1, Ordering::Relaxed)) << Ticket::ASKS)
+    Ticket((7 << 100) | u128::from(NEXT.fetch_add(1, Ordering::Relaxed)) << Ticket::QUESTION_BITS)
 }
 
 /// Granted at this time of the store, and asked for a moment ago.

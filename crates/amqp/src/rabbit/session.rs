@@ -224,6 +224,8 @@ impl Session {
         Ok(())
     }
 
+    /// Gives a delivery to the pipeline, or its verdict at once: a delivery that does not fit goes back, and one whose
+    /// verdict is kept gets that. A tag that is known already is ignored.
     fn hand_out(&mut self, delivery: BrokerDelivery) {
         let tag = delivery.delivery_tag;
         if !self.unsettled.acks.note_delivery(tag) {

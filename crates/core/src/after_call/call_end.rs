@@ -59,7 +59,7 @@ pub struct AnswerStatus {
     /// The code of HTTP, or the `command_status` of SMPP.
     pub number: u32,
     /// The answer shows that no message passes now: an error of the downstream itself, or refused credentials.
-    pub is_about_us: bool,
+    pub shows_away: bool,
     /// The answer refuses the credentials: the message was not looked at.
     pub refuses_credentials: bool,
 }

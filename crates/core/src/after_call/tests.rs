@@ -70,7 +70,7 @@ fn answered(outcome: Outcome, number: u32) -> CallEnd<'static> {
 fn status(number: u32) -> AnswerStatus {
     AnswerStatus {
         number,
-        is_about_us: matches!(number, 401 | 403 | 407 | 500..),
+        shows_away: matches!(number, 401 | 403 | 407 | 500..),
         refuses_credentials: matches!(number, 401 | 403 | 407),
     }
 }

@@ -16,7 +16,7 @@ const fn parts(late: u64, way: u64) -> Headroom {
 const BOUNDS: Bounds = Bounds {
     least: parts(1_500, 500),
     most: us(250_000),
-    settles: us(4_000_000),
+    forgotten_after: us(4_000_000),
 };
 
 /// A fleet that looks once a second. Each replica measures what its function returns for the second.
@@ -182,7 +182,7 @@ fn the_whole_falls_only_when_no_call_counts_that_was_allowed_to_leave_later() {
         if wanted.all() < current.all() {
             let counts = before
                 .windows(2)
-                .filter(|pair| now.since(pair[1].0) < BOUNDS.settles)
+                .filter(|pair| now.since(pair[1].0) < BOUNDS.forgotten_after)
                 .map(|pair| pair[0].1);
             let latest = counts.fold(current.late, Duration::max);
             assert!(

@@ -180,8 +180,8 @@ impl LeaseHolder {
             _ => {}
         }
         self.shut_until = Some(until);
-        let reach = until - self.pace.horizon();
-        self.turn = self.turn.filter(|turn| turn.at >= reach);
+        let earliest_turn = until - self.pace.horizon();
+        self.turn = self.turn.filter(|turn| turn.at >= earliest_turn);
         self.drop_frozen();
     }
 

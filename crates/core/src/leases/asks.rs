@@ -19,7 +19,7 @@ const CHECK_WAIT: Duration = Duration::from_millis(800);
 /// Where many replicas take turns at a fast limit, each of them waits less than this.
 const LONG_WAIT: Duration = Duration::from_secs(4);
 /// A mapping that is too rough is improved by asks so far apart.
-const PROBE_GAP: Duration = Duration::from_millis(10);
+const MAPPING_GAP: Duration = Duration::from_millis(10);
 
 /// What the next message needs of its slots.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -133,7 +133,7 @@ impl LeaseHolder {
             Some(_) => self.asks.failures.retry_at(),
             None if matches!(self.generation, KnownGeneration::Stepped(_)) => Mono::default(),
             None if !self.slots.is_sure() => Mono::default(),
-            None if self.is_rough(checked) => checked + PROBE_GAP,
+            None if self.is_rough(checked) => checked + MAPPING_GAP,
             None if self.outdated.is_some() => self.next_check().min(routine),
             None if demand > self.leased() => self.next_turn().min(routine).min(self.next_check()),
             None if self.shut_until.is_some() => self.next_check().min(routine),

@@ -63,7 +63,7 @@ pub(super) struct HeldSlots {
     /// When it last dropped a slot that came up too late.
     last_miss: Option<Mono>,
     /// Slots that were dropped lately, in their order: too late for a call, but nothing else uses them.
-    passed: Vec<Slot>,
+    missed: Vec<Slot>,
 }
 
 impl HeldSlots {
@@ -128,7 +128,7 @@ impl HeldSlots {
             }
             has_missed = true;
             self.last_miss = Some(now);
-            self.passed.extend(self.front(at, at + late));
+            self.missed.extend(self.front(at, at + late));
             self.use_next();
         }
     }
@@ -155,12 +155,12 @@ impl HeldSlots {
 
     /// How many of those that were missed were not fetched yet.
     pub(super) fn missed(&self) -> usize {
-        self.passed.len()
+        self.missed.len()
     }
 
     /// The slots that were missed since this was called last.
-    pub(super) fn take_passed(&mut self) -> Vec<Slot> {
-        std::mem::take(&mut self.passed)
+    pub(super) fn take_missed(&mut self) -> Vec<Slot> {
+        std::mem::take(&mut self.missed)
     }
 
     /// Drops those that are due before `end`. Returns how many there were.
@@ -180,7 +180,7 @@ impl HeldSlots {
         self.leases.back().is_none_or(|lease| lease.is_confirmed)
     }
 
-    /// Marks all of them as is_confirmed: the mapping has held.
+    /// Confirms all of them: the mapping has held.
     pub(super) fn confirm(&mut self) {
         self.leases
             .iter_mut()

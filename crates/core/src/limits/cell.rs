@@ -95,7 +95,7 @@ impl Cell {
     /// went back, counts as taken now; that is written, because otherwise it would always stay ahead.
     #[must_use]
     pub fn of(rule: &Rule, state: Option<LimitState>, now: StoreTime) -> Self {
-        let Some((taken, ahead)) = state.as_ref().and_then(|s| rule.settled(&s.taken, now)) else {
+        let Some((taken, ahead)) = state.as_ref().and_then(|s| rule.as_of(&s.taken, now)) else {
             return Self::default();
         };
         let quota = state.as_ref().and_then(|state| state.quota.at(now));

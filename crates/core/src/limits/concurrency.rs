@@ -129,7 +129,7 @@ impl Kind for Concurrency {
         self.limit
     }
 
-    fn settled(&self, calls: &CountedCalls, now: u64) -> (CountedCalls, bool) {
+    fn as_of(&self, calls: &CountedCalls, now: u64) -> (CountedCalls, bool) {
         let ahead = calls.calls.iter().any(|call| call.ends > now + self.lease);
         let alive = self.in_flight(Some(calls), now).collect();
         (CountedCalls { calls: alive }, ahead)

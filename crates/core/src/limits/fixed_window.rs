@@ -239,7 +239,7 @@ impl Kind for FixedWindow {
         self.limit
     }
 
-    fn settled(&self, windows: &Windows, now: u64) -> (Windows, bool) {
+    fn as_of(&self, windows: &Windows, now: u64) -> (Windows, bool) {
         let settled = Windows {
             start: windows.start.min(now),
             last: windows.last.min(now),

@@ -1,8 +1,8 @@
 //! Emission intervals with a burst: the generic cell rate algorithm, as in `CL.THROTTLE`.
 //!
 //! One unit is emitted every `period / units` microseconds, and `burst` more may come early. The state is the level:
-//! what was taken and has not been emitted yet (the theoretical arrival time of the next unit, minus now, in another
-//! unit). It is counted in parts, `period` of them for one unit, and `units` of them are emitted in each microsecond.
+//! what was taken and has not been emitted yet (the theoretical arrival time of the next unit, minus now, counted in
+//! parts). `period` parts are one unit, and `units` parts are emitted in each microsecond.
 //! So all is in whole numbers, and no time is lost to rounding, however often a key is asked for.
 //!
 //! The period is the window plus the headroom, so that calls which arrive up to a headroom late
@@ -105,7 +105,7 @@ impl Kind for Gcra {
         self.capacity
     }
 
-    fn settled(&self, state: &GcraLevel, now: u64) -> (GcraLevel, bool) {
+    fn as_of(&self, state: &GcraLevel, now: u64) -> (GcraLevel, bool) {
         let at = state.at.min(now);
         (GcraLevel { at, ..*state }, state.at > now)
     }

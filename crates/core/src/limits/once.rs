@@ -48,8 +48,8 @@ pub struct Once {
 pub enum OnceState {
     /// No message was accepted or is being called, as far as is known.
     Free,
-    /// A message holds the key.
-    Held {
+    /// A message has claimed the key.
+    Claimed {
         /// The ticket of the question that was granted.
         ticket: Ticket,
         /// When it was granted, in microseconds of the store's clock. A renewal does not change it.
@@ -136,11 +136,11 @@ impl Once {
     #[must_use]
     pub fn renew(&self, claim: &OnceState, ticket: Ticket, now: u64) -> Option<OnceState> {
         match *claim {
-            OnceState::Held {
+            OnceState::Claimed {
                 ticket: own,
                 since,
                 ends,
-            } if own == ticket && ends > now => Some(OnceState::Held {
+            } if own == ticket && ends > now => Some(OnceState::Claimed {
                 ticket,
                 since,
                 ends: now + self.lease,
@@ -153,7 +153,7 @@ impl Once {
     #[must_use]
     pub fn release(claim: &OnceState, ticket: Ticket) -> Option<OnceState> {
         match *claim {
-            OnceState::Held { ticket: own, .. } if own == ticket => Some(OnceState::Free),
+            OnceState::Claimed { ticket: own, .. } if own == ticket => Some(OnceState::Free),
             _ => None,
         }
     }
@@ -176,7 +176,7 @@ impl Once {
         died: u64,
         now: u64,
     ) -> Option<OnceState> {
-        let OnceState::Held {
+        let OnceState::Claimed {
             ticket: held,
             since,
             ends,
@@ -192,8 +192,8 @@ impl Once {
     pub fn reason_not_to_call(claim: &OnceState, now: u64) -> Option<NotCalled> {
         match *claim {
             OnceState::Done { .. } => Some(NotCalled::Done),
-            OnceState::Held { ends, .. } if ends <= now => Some(NotCalled::Unknown),
-            OnceState::Free | OnceState::Held { .. } => None,
+            OnceState::Claimed { ends, .. } if ends <= now => Some(NotCalled::Unknown),
+            OnceState::Free | OnceState::Claimed { .. } => None,
         }
     }
 }
@@ -205,17 +205,19 @@ impl Kind for Once {
         1
     }
 
-    fn settled(&self, claim: &OnceState, now: u64) -> (OnceState, bool) {
+    fn as_of(&self, claim: &OnceState, now: u64) -> (OnceState, bool) {
         match *claim {
-            OnceState::Held { ends, .. } if self.forgotten(ends) <= now => (OnceState::Free, false),
-            OnceState::Held {
+            OnceState::Claimed { ends, .. } if self.forgotten(ends) <= now => {
+                (OnceState::Free, false)
+            }
+            OnceState::Claimed {
                 ticket,
                 since,
                 ends,
             } => {
                 let latest = now + self.lease;
                 let ends_by = ends.min(latest);
-                let held = OnceState::Held {
+                let held = OnceState::Claimed {
                     ticket,
                     since,
                     ends: ends_by,
@@ -235,14 +237,14 @@ impl Kind for Once {
     fn fit(&self, claim: Option<&OnceState>, now: u64, _: u64) -> Fit {
         match claim {
             None | Some(OnceState::Free) => Fit::Now,
-            Some(OnceState::Held { ends, .. }) if *ends > now => Fit::Full,
-            Some(OnceState::Held { ends, .. }) => Fit::at(self.forgotten(*ends)),
+            Some(OnceState::Claimed { ends, .. }) if *ends > now => Fit::Full,
+            Some(OnceState::Claimed { ends, .. }) => Fit::at(self.forgotten(*ends)),
             Some(OnceState::Done { until }) => Fit::at(*until),
         }
     }
 
     fn take(&self, _: Option<&OnceState>, now: u64, _: u64, ticket: Ticket) -> OnceState {
-        OnceState::Held {
+        OnceState::Claimed {
             ticket,
             since: now,
             ends: now + self.lease,
@@ -252,8 +254,8 @@ impl Kind for Once {
     fn room(&self, claim: Option<&OnceState>, now: u64) -> Room {
         let reset_at = match claim {
             None | Some(OnceState::Free) => now,
-            Some(OnceState::Held { ends, .. }) if *ends > now => *ends,
-            Some(OnceState::Held { ends, .. }) => self.forgotten(*ends),
+            Some(OnceState::Claimed { ends, .. }) if *ends > now => *ends,
+            Some(OnceState::Claimed { ends, .. }) => self.forgotten(*ends),
             Some(OnceState::Done { until }) => *until,
         };
         Room {
@@ -265,7 +267,7 @@ impl Kind for Once {
     fn expires_at(&self, claim: &OnceState) -> u64 {
         match claim {
             OnceState::Free => 0,
-            OnceState::Held { ends, .. } => self.forgotten(*ends),
+            OnceState::Claimed { ends, .. } => self.forgotten(*ends),
             OnceState::Done { until } => *until,
         }
     }

@@ -81,7 +81,7 @@ fn taken_text(taken: &KindState) -> String {
         }
         KindState::Once(OnceState::Free) => "o 0".to_owned(),
         KindState::Once(OnceState::Done { until }) => format!("o {until}"),
-        KindState::Once(OnceState::Held {
+        KindState::Once(OnceState::Claimed {
             ticket,
             since,
             ends,
@@ -204,7 +204,7 @@ fn claim(words: &[&str]) -> Option<OnceState> {
         [until] => Some(OnceState::Done {
             until: number(until)?,
         }),
-        [since, ends, ticket] => Some(OnceState::Held {
+        [since, ends, ticket] => Some(OnceState::Claimed {
             ticket: read_ticket(ticket)?,
             since: number(since)?,
             ends: number(ends)?,

@@ -151,10 +151,10 @@ impl Rule {
     /// What was taken as it counts at `now`, and whether it lay ahead of now: then the clock went
     /// back, and it counts as if it was taken now. `None`: it is of another kind.
     #[must_use]
-    pub fn settled(&self, taken: &KindState, now: StoreTime) -> Option<(KindState, bool)> {
+    pub fn as_of(&self, taken: &KindState, now: StoreTime) -> Option<(KindState, bool)> {
         let now = now.as_micros();
         of_kind!(self, Some(taken), |kind, own, wrap| {
-            let (settled, ahead) = kind.settled(own?, now);
+            let (settled, ahead) = kind.as_of(own?, now);
             Some((wrap(settled), ahead))
         })
     }

@@ -86,7 +86,7 @@ impl Kind for SlidingLog {
         self.limit
     }
 
-    fn settled(&self, log: &Log, now: u64) -> (Log, bool) {
+    fn as_of(&self, log: &Log, now: u64) -> (Log, bool) {
         if log.entries.last().is_some_and(|(time, _)| *time > now) {
             // The clock went back: all of it counts as taken now.
             let total = log.entries.iter().map(|(_, units)| units).sum();

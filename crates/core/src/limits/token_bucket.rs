@@ -219,7 +219,7 @@ impl Kind for TokenBucket {
         (self.capacity + self.borrow).unsigned_abs()
     }
 
-    fn settled(&self, tokens: &Tokens, now: u64) -> (Tokens, bool) {
+    fn as_of(&self, tokens: &Tokens, now: u64) -> (Tokens, bool) {
         (self.sound(tokens, now), tokens.last > now)
     }
 

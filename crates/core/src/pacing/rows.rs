@@ -53,12 +53,12 @@ impl Rows {
     pub(super) fn due(&mut self, row: Row, now: Mono) -> Option<Slot> {
         let holder = self.holder_mut(row)?;
         let due = holder.due(now);
-        let passed = holder.take_passed();
+        let missed = holder.take_missed();
         let counts = !holder.pace().spread().is_zero();
         if row == Row::Main {
             self.missed_by
-                .extend(passed.iter().map(|slot| now.since(slot.at)));
-            self.collected.extend(passed.into_iter().filter(|_| counts));
+                .extend(missed.iter().map(|slot| now.since(slot.at)));
+            self.collected.extend(missed.into_iter().filter(|_| counts));
         }
         due
     }

@@ -72,7 +72,7 @@ fn weights_count() {
 
 #[test]
 fn a_message_that_was_parked_or_is_bound_stays() {
-    for origin in [CameFrom::Bound, CameFrom::Parked] {
+    for origin in [CameFrom::NotParkable, CameFrom::Parked] {
         let mut parking = Parking::new(100, 10_000);
         parked(&mut parking, of(1), 80, at(0));
         assert_eq!(

@@ -14,7 +14,7 @@ use crate::version::PolicyVersion;
 ///
 /// A longer horizon survives longer standstills of the store. With a shorter one a crashed replica
 /// loses fewer slots, and changes apply sooner. In the simulation (400/s, four replicas, one
-/// killed every 1.5 s), 150 ms uses 98.3 % of what the headroom leaves with 0.033 calls a message,
+/// killed every 1.5 s), 150 ms uses 98.3 % of what the headroom leaves with 0.033 leases a message,
 /// 250 ms 97.4 % with 0.033, 60 ms 98.9 % with 0.072.
 pub const DEFAULT_HORIZON: Duration = Duration::from_millis(150);
 
@@ -241,8 +241,12 @@ impl Pace {
 /// The most that one lease grants: 100 ms of the rate, but always so little that a third of the
 /// horizon is left for fetching the next lease.
 const fn batch(units: u64, period: u64, horizon: u64) -> u64 {
-    let third = horizon * 2 / 3;
-    let span = if third < 100_000 { third } else { 100_000 };
+    let two_thirds = horizon * 2 / 3;
+    let span = if two_thirds < 100_000 {
+        two_thirds
+    } else {
+        100_000
+    };
     let batch = span as u128 * units as u128 / period as u128;
     // At most 100,000 times the units of a rate: far below what fits.
     if batch > 1 { batch as u64 } else { 1 }
@@ -280,7 +284,7 @@ pub enum ClockView {
     },
 }
 
-/// The question of a replica.
+/// What a replica sends the store to get slots.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ask {
     /// Units wanted for messages that are ready; zero only reads the clock and the freeze.

@@ -76,7 +76,7 @@ pub struct Departure {
     pub wait: Duration,
     /// The time to come back is known, and further away than such messages wait in memory. Otherwise the message only
     /// found no place there.
-    pub is_late: bool,
+    pub is_far: bool,
 }
 
 /// Where a denied message waits.
@@ -85,9 +85,9 @@ enum WaitPlace {
     Here,
     /// In memory, and the whole route waits until then.
     Route(Mono),
-    /// In a wait queue, for so long. `is_late`: its time is known, and too far away to wait in memory. Otherwise
+    /// In a wait queue, for so long. `is_far`: its time is known, and too far away to wait in memory. Otherwise
     /// memory has no place for it.
-    WaitQueue { wait: Duration, is_late: bool },
+    WaitQueue { wait: Duration, is_far: bool },
     /// The deadline of the message comes first.
     Nowhere,
 }
@@ -139,7 +139,7 @@ impl<T: Queued> Scheduler<T> {
     }
 
     fn leaves(&mut self, mut item: T, place: WaitPlace, denial: &Denial, now: Now) {
-        let WaitPlace::WaitQueue { wait, is_late } = place else {
+        let WaitPlace::WaitQueue { wait, is_far } = place else {
             return self.next_actions.push_back(Action::Expired(item));
         };
         if denial.fits == Fit::Full
@@ -154,7 +154,7 @@ impl<T: Queued> Scheduler<T> {
             room: denial.room,
             decided: now.store,
             wait,
-            is_late,
+            is_far,
         };
         self.next_actions.push_back(Action::Depart(item, departure));
     }
@@ -190,7 +190,7 @@ impl<T: Queued> Scheduler<T> {
             return match item.waits_only_here() {
                 true => WaitPlace::WaitQueue {
                     wait,
-                    is_late: !is_full,
+                    is_far: !is_full,
                 },
                 false => WaitPlace::Nowhere,
             };
@@ -203,7 +203,7 @@ impl<T: Queued> Scheduler<T> {
             let wait = item.opening(denial.until.max(fits)).since(decided);
             WaitPlace::WaitQueue {
                 wait,
-                is_late: !is_full && wait > rules.max_hold,
+                is_far: !is_full && wait > rules.max_hold,
             }
         }
     }

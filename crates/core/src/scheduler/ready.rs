@@ -112,7 +112,7 @@ impl<T: Queued> Ready<T> {
     pub(super) fn pop_from(&mut self, priority: u16) -> Option<T> {
         let level = self.by_priority.get_mut(&priority)?;
         let popped = level.pop();
-        if level.is_forgotten() {
+        if level.may_be_forgotten() {
             self.by_priority.remove(&priority);
         }
         let item = popped?;
@@ -148,7 +148,8 @@ impl<T: Queued> Ready<T> {
         for level in self.by_priority.values_mut().rev() {
             level.extract(&mut unwanted, &mut out);
         }
-        self.by_priority.retain(|_, level| !level.is_forgotten());
+        self.by_priority
+            .retain(|_, level| !level.may_be_forgotten());
         for item in &out {
             self.sum.remove(item);
         }
@@ -207,7 +208,7 @@ fn stride<T: Queued>(item: &T) -> u64 {
 
 impl<T: Queued> Level<T> {
     /// The level has no messages, and no tenant has had more than another: it can be dropped.
-    fn is_forgotten(&self) -> bool {
+    fn may_be_forgotten(&self) -> bool {
         let is_even = |tenant: &Tenant<T>| tenant.start_tag <= self.clock;
         self.first.is_empty() && self.start_tags.is_empty() && self.tenants.values().all(is_even)
     }
@@ -244,7 +245,7 @@ impl<T: Queued> Level<T> {
         self.clock = self.clock.max(due).saturating_add(step / sharing);
         self.set_start_tag(item.share().tenant, due.saturating_add(step));
         // Messages that wait for keys are elsewhere: a tenant that is ahead of the clock is remembered for them.
-        if self.remembers_many(self.start_tags.len() + open_keys) {
+        if self.remembers_too_many(self.start_tags.len() + open_keys) {
             self.forget_passed();
         }
     }
@@ -325,21 +326,21 @@ impl<T: Queued> Level<T> {
         tenant.start_tag = start_tag.saturating_add(step);
         if !tenant.queue.is_empty() {
             self.start_tags.insert((tenant.start_tag, name));
-        } else if self.remembers_many(self.start_tags.len()) {
+        } else if self.remembers_too_many(self.start_tags.len()) {
             self.forget();
         }
         Some(item)
     }
 
     /// Whether tenants are to be forgotten, where so many hold messages.
-    fn remembers_many(&self, holding: usize) -> bool {
+    fn remembers_too_many(&self, holding: usize) -> bool {
         self.tenants.len() > holding * 2 + REMEMBERED
     }
 
     /// Drops tenants without messages: at first the tenants that the clock has passed, then all if that is not enough.
     fn forget(&mut self) {
         self.forget_passed();
-        if self.remembers_many(self.start_tags.len()) {
+        if self.remembers_too_many(self.start_tags.len()) {
             self.tenants.retain(|_, tenant| !tenant.queue.is_empty());
         }
     }

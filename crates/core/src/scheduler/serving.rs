@@ -1,8 +1,8 @@
 //! How messages leave the scheduler.
 //!
-//! A slot goes to the best message that could be sent, whether it was permitted or needs no permit. Without a
-//! slot messages leave it when their permits run out, the replica stops, their route closes, or another
-//! policy comes.
+//! A slot goes to the best message that could be sent, whether it was permitted or needs no permit. Messages
+//! also leave the scheduler without a slot: when their permits run out, the replica stops, their route closes, or
+//! another policy comes.
 
 use std::cmp::Reverse;
 

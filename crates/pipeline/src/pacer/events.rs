@@ -75,6 +75,7 @@ impl Pacer {
         }
     }
 
+    /// One event changes the scheduler, a route or the phase. The next steps of the loop do what follows from it.
     pub(super) fn on_event(&mut self, event: PacerEvent) {
         let now = self.handle.clock.now();
         match event {

@@ -26,7 +26,7 @@ impl Tickets {
 
     /// For the first question for a message. There are names for a million million messages.
     pub(crate) fn next(&self) -> Ticket {
-        let count = self.next.fetch_add(1, Ordering::Relaxed) << Ticket::ASKS;
+        let count = self.next.fetch_add(1, Ordering::Relaxed) << Ticket::QUESTION_BITS;
         Ticket(u128::from(self.replica) << 64 | u128::from(count))
     }
 }

@@ -110,7 +110,7 @@ impl Holding {
     /// Measures the age of the oldest message, and warns while that is more than the route allows. While the route was
     /// closed no message was late: its age counts from the opening, if it was published before.
     pub(crate) fn watch_age(&self, now: Now) {
-        let oldest_born = lock(&self.ages).oldest(self.meters.ready() > 0, now.store);
+        let oldest = lock(&self.ages).oldest(self.meters.ready() > 0, now.store);
         let opened = self
             .hours
             .as_ref()
@@ -118,8 +118,8 @@ impl Holding {
                 true => hours.opened(now.store).unwrap_or_default(),
                 false => now.store,
             });
-        let waits_since = oldest_born
-            .map(|waits_since| opened.map_or(waits_since, |opened| waits_since.max(opened)));
+        let waits_since =
+            oldest.map(|waits_since| opened.map_or(waits_since, |opened| waits_since.max(opened)));
         let age = waits_since.map_or(Duration::ZERO, |since| now.store.since(since));
         self.meters.oldest.set(age.as_secs_f64());
         let Some(most) = self.max_delay else {

@@ -238,7 +238,7 @@ impl Sharing {
         Some(Arc::clone(&others[to]))
     }
 
-    /// Where a message moves after a call that showed that the downstream is away.
+    /// Where a message moves after a call: its downstream is away, or refused it for longer than it may be held.
     pub(crate) fn other_that_sends(&self) -> Option<Arc<Intake>> {
         let (others, standings) = self.others()?;
         let own = RouteStanding {

@@ -28,7 +28,7 @@ pub(crate) fn send_away(waiting: WaitingMessage, departure: &Departure, now: Mon
     let job = waiting.job;
     let (route, decided, wait) = (&job.route, departure.decided, departure.wait);
     let limit = Arc::clone(&job.charges()[departure.by].limit);
-    let mut verdict = if departure.is_late && route.rules.on_denied == OnDenied::DeadLetter {
+    let mut verdict = if departure.is_far && route.rules.on_denied == OnDenied::DeadLetter {
         denied(&job.history, &limit.name, wait, decided)
     } else {
         if route.rules.on_denied != OnDenied::TellWhen

@@ -1,4 +1,4 @@
-//! Refused: messages that have no turn before their end, on a route whose messages wait for a known time
+//! Messages that have no turn before their end are sent away, on a route whose messages wait for a known time
 //! (`OnDenied::TellWhen`).
 //!
 //! Such a message could wait, and would be too old then. So it leaves as soon as that is known, with the time at which

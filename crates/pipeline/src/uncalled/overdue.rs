@@ -32,7 +32,7 @@ pub(crate) fn deny(
     pacer: &PacerHandle,
     now: Mono,
 ) {
-    // These messages wait until they would be too late, and are refused then (`refused`).
+    // These messages wait until they would be too late, and are sent away then (`no_turn`).
     if route.rules.on_denied == OnDenied::TellWhen {
         return;
     }

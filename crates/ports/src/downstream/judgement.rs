@@ -68,10 +68,10 @@ impl Status {
     /// Whether an answer with this status shows that no message passes now: an error of the downstream
     /// itself, or refused credentials.
     #[must_use]
-    pub const fn is_about_us(self) -> bool {
+    pub const fn shows_away(self) -> bool {
         match self {
             Self::Http(code) => matches!(code, 401 | 403 | 407 | 500..),
-            Self::Smpp(status) => status.is_about_us(),
+            Self::Smpp(status) => status.shows_away(),
         }
     }
 
@@ -89,7 +89,7 @@ impl Status {
     pub const fn as_answer(self) -> AnswerStatus {
         AnswerStatus {
             number: self.number(),
-            is_about_us: self.is_about_us(),
+            shows_away: self.shows_away(),
             refuses_credentials: self.is_about_credentials(),
         }
     }

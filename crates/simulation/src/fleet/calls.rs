@@ -180,7 +180,7 @@ impl<'a, W: FleetWatch> Fleet<'a, W> {
             throttles: ThrottleSubject::Unsaid,
             reply: Ok(AnswerStatus {
                 number,
-                is_about_us: false,
+                shows_away: false,
                 refuses_credentials: false,
             }),
             maybe_delivered: true,

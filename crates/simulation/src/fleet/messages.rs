@@ -118,7 +118,7 @@ impl<'a, W: FleetWatch> Fleet<'a, W> {
         parcel: &Parcel<'a>,
         departure: &Departure,
     ) {
-        if departure.is_late && self.setting.route.long_wait == LongWait::Dead {
+        if departure.is_far && self.setting.route.long_wait == LongWait::Dead {
             return self.ended(replica, parcel.id, EndWithoutCall::Denied);
         }
         let why = match departure.room {

@@ -1,4 +1,4 @@
-//! Questions for slots: their ways, losses, and what the store does.
+//! Asks for slots: how long they travel, which are lost, and what the store does.
 
 use std::time::Duration;
 

@@ -7,7 +7,7 @@ use futures::FutureExt;
 use super::MemoryStore;
 use sluiced_core::time::{StoreTime, micros};
 use sluiced_ports::store::{
-    BAR, BEAT, FleetReports, PLACES, SHOWN, StatusReport, StatusStore, StoreFuture,
+    BAR, FleetReports, PLACES, REPORT_EVERY, SHOWN, StatusReport, StatusStore, StoreFuture,
 };
 
 /// What the replicas reported.
@@ -48,7 +48,7 @@ impl ReportedStates {
             replicas: aged.filter(|(ago, _)| *ago <= SHOWN).collect(),
             ..FleetReports::default()
         };
-        let ended = now.as_micros().saturating_sub(micros(BEAT)) / micros(BAR);
+        let ended = now.as_micros().saturating_sub(micros(REPORT_EVERY)) / micros(BAR);
         for ((bar, limit), units) in self.bars.range(..(ended, String::new())) {
             heard.note(limit, (ended - 1 - bar) as usize, *units);
         }

@@ -17,7 +17,7 @@ use sluiced_ports::store::{
 };
 
 /// For how long a replica counts as present after it was last seen.
-const SHOWN: Duration = PRESENCE.saturating_mul(3);
+const PRESENT_FOR: Duration = PRESENCE.saturating_mul(3);
 
 /// After a loss of the store's state each replica has declared itself again within this: one that could not at first
 /// waits no longer than [`PRESENCE`] for its next try.
@@ -44,7 +44,7 @@ impl PolicyStore for RedisStore {
                 vec![
                     Arg::Text(replica),
                     Arg::Text(file),
-                    Arg::Number(micros(SHOWN)),
+                    Arg::Number(micros(PRESENT_FOR)),
                     Arg::Number(known.number()),
                     Arg::Number(micros(WITHIN)),
                 ],
@@ -138,7 +138,7 @@ impl PolicyStore for RedisStore {
                 let (seen, file) = said.split_once(' ')?;
                 let seen = StoreTime::from_micros(seen.parse().ok()?);
                 let now = StoreTime::from_micros(now);
-                (now.since(seen) <= SHOWN).then(|| PresentReplica {
+                (now.since(seen) <= PRESENT_FOR).then(|| PresentReplica {
                     replica: replica.clone(),
                     file: file.to_owned(),
                 })

@@ -62,7 +62,7 @@ pub(super) struct Scripts {
 pub(super) struct ScriptCall<'a> {
     script: &'a Script,
     key: String,
-    /// Keys after the first, in the same slot of a cluster.
+    /// Keys after the first, in the same hash slot of a cluster.
     more_keys: Vec<String>,
     args: Vec<Arg<'a>>,
     /// The answer of the script is waited for beyond the response timeout, for as long as the connection lives.
@@ -110,7 +110,7 @@ impl<'a> ScriptCall<'a> {
         }
     }
 
-    /// The slot of a cluster that all its keys lie in: each decision has one hash tag.
+    /// The hash slot of a cluster that all its keys lie in: each decision has one hash tag.
     pub(super) fn hash_slot(&self) -> HashSlot {
         hash_slot_of(&self.key)
     }
@@ -231,8 +231,8 @@ fn row_keys(prefix: &str, limit: &str) -> [String; 2] {
     ["paced", "paced:2"].map(|row| format!("{prefix}:{{{limit}}}:{row}"))
 }
 
-/// The key of the policy of a limit. No state of a keyed limit has this name: those have 22 letters. All keys of a
-/// limit are in the same slot of a cluster.
+/// The key of the policy of a limit. No state of a keyed limit has this name: those have 22 characters. All keys of a
+/// limit are in the same hash slot of a cluster.
 pub(super) fn policy_key(family: Family, prefix: &str, limit: &str) -> String {
     format!("{}:policy", start_of_keys(family, prefix, limit))
 }

@@ -31,8 +31,8 @@ use sluiced_ports::clock::Thread;
 use sluiced_ports::connect::Link;
 use sluiced_ports::marks::Marks;
 use sluiced_ports::store::{
-    BAR, BEAT, FleetReports, Notice, PLACES, PacedRow, RegistrationAction, SHOWN, StatusReport,
-    StatusStore, Store, StoreError, StoreFuture,
+    BAR, FleetReports, Notice, PLACES, PacedRow, REPORT_EVERY, RegistrationAction, SHOWN,
+    StatusReport, StatusStore, Store, StoreError, StoreFuture,
 };
 
 /// The limits in Redis: schedules, and states by key.
@@ -286,7 +286,7 @@ impl StatusStore for RedisStore {
 
     fn read_reports(&self) -> StoreFuture<'_, FleetReports> {
         async move {
-            let args = [SHOWN, BEAT, BAR].map(|length| Arg::Number(micros(length)));
+            let args = [SHOWN, REPORT_EVERY, BAR].map(|length| Arg::Number(micros(length)));
             let script = self.about_replicas(&self.scripts.hear, args.into());
             let (texts, bars): HeardReply = self.call(script).await?;
             let texts = texts.into_iter();

@@ -63,10 +63,10 @@ impl KeyState {
             OnceState::Done { .. } => {
                 Some("a message was accepted, and a repeat is done without a call")
             }
-            OnceState::Held { ends, .. } if StoreTime::from_micros(*ends) <= self.look.now => {
+            OnceState::Claimed { ends, .. } if StoreTime::from_micros(*ends) <= self.look.now => {
                 Some("unknown whether a message was accepted: the next one is a dead letter")
             }
-            OnceState::Held { .. } | OnceState::Free => None,
+            OnceState::Claimed { .. } | OnceState::Free => None,
         }
     }
 
@@ -148,14 +148,16 @@ impl KeyState {
                     at(until)
                 )
             }
-            OnceState::Held { since, ends, .. } if StoreTime::from_micros(ends) > self.look.now => {
+            OnceState::Claimed { since, ends, .. }
+                if StoreTime::from_micros(ends) > self.look.now =>
+            {
                 format!(
                     "a message asked {}; without a sign of life of its replica it is unknown {} what became of it",
                     at(since),
                     at(ends)
                 )
             }
-            OnceState::Held { since, ends, .. } => format!(
+            OnceState::Claimed { since, ends, .. } => format!(
                 "a message asked {}, and since {} it is unknown whether it was accepted",
                 at(since),
                 at(ends)

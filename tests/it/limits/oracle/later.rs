@@ -36,11 +36,11 @@ pub(super) fn later(state: LimitState, by: i64) -> LimitState {
             }
             KindState::Concurrency(s)
         }
-        KindState::Once(OnceState::Held {
+        KindState::Once(OnceState::Claimed {
             ticket,
             since,
             ends,
-        }) => KindState::Once(OnceState::Held {
+        }) => KindState::Once(OnceState::Claimed {
             ticket,
             since: moved(since),
             ends: moved(ends),

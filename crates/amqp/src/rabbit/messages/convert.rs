@@ -119,7 +119,7 @@ impl Original {
 /// A message that was returned so often goes to the end of its queue as a copy, which has no returns behind it:
 /// RabbitMQ 4 drops or dead-letters one after 20 returns, and replicas that crash or freeze return whole
 /// prefetches.
-const WORN: i64 = 10;
+const MOST_RETURNS: i64 = 10;
 
 /// Whether a message was returned so often that it is to be copied. Some queues do not count that.
 pub(in crate::rabbit) fn was_returned_too_often(properties: &BasicProperties) -> bool {
@@ -127,7 +127,7 @@ pub(in crate::rabbit) fn was_returned_too_often(properties: &BasicProperties) ->
     let returns = headers
         .and_then(|headers| headers.inner().get(RETURNS))
         .map_or(0, |count| readable(count).as_int().unwrap_or(0));
-    returns >= WORN
+    returns >= MOST_RETURNS
 }
 
 /// A message as it came from the broker.
@@ -220,9 +220,9 @@ fn properties(from: &BasicProperties) -> Properties {
 /// be thousands of years ahead is read in the next finer unit, until it is not.
 const fn in_seconds(timestamp: u64) -> u64 {
     /// As seconds this is the year 5138, as milliseconds 1973.
-    const NONE: u64 = 100_000_000_000;
+    const TOO_LARGE_FOR_SECONDS: u64 = 100_000_000_000;
     let mut seconds = timestamp;
-    while seconds >= NONE {
+    while seconds >= TOO_LARGE_FOR_SECONDS {
         seconds /= 1_000;
     }
     seconds

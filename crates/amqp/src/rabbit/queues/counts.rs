@@ -41,6 +41,7 @@ use sluiced_ports::queue::QueuePart;
 const PATIENCE: u32 = 6;
 /// How often the broker is asked while messages are parked.
 const OFTEN: Duration = Duration::from_secs(1);
+
 /// What a session should know of its queues.
 #[derive(Debug)]
 pub(in crate::rabbit) enum News {

@@ -64,7 +64,7 @@ struct VerdictMemory {
     awaited: HashMap<MessageIdentity, usize>,
 }
 
-/// Marks of messages whose verdict is carried out.
+/// Kept ids of messages whose verdict is carried out.
 #[derive(Debug, Default)]
 struct SpentIds {
     ids: HashSet<Arc<str>>,

@@ -19,6 +19,7 @@ use sluiced_core::acks::Fate;
 use sluiced_ports::queue::{Settlement, Verdict};
 
 impl Session {
+    /// Carries out the verdict of the pipeline: at once, or, with a result, once that is confirmed.
     pub(super) fn settle(&mut self, settlement: Settlement) {
         let Settlement {
             tag,
@@ -126,6 +127,8 @@ impl Session {
         }
     }
 
+    /// Does what a verdict says, once nothing has to be published before it: acknowledges, returns, or publishes the
+    /// copy after which the delivery is acknowledged.
     fn carry_out(&mut self, tag: u64, original: Original, verdict: Verdict, route: Arc<str>) {
         let label = (Arc::clone(&route), verdict.label());
         match verdict {

@@ -9,8 +9,8 @@ use super::*;
 
 const LEASE: u64 = 30_000_000;
 const TTL: u64 = 86_400_000_000;
-const FIRST: Ticket = Ticket(7 << Ticket::ASKS);
-const OTHER: Ticket = Ticket(8 << Ticket::ASKS);
+const FIRST: Ticket = Ticket(7 << Ticket::QUESTION_BITS);
+const OTHER: Ticket = Ticket(8 << Ticket::QUESTION_BITS);
 
 fn once(on_unknown: OnUnknown) -> Rule {
     Rule::Once(Once::new(micros(TTL), micros(LEASE), on_unknown, MS).unwrap())
@@ -168,7 +168,7 @@ fn a_dead_letter_that_comes_back_is_called_again() {
     assert!(matches!(key.ask(OTHER, died), Decision::Granted { .. }));
     // The time of its death does not count for later claims.
     key.now += LEASE;
-    let third = Ticket(9 << Ticket::ASKS);
+    let third = Ticket(9 << Ticket::QUESTION_BITS);
     assert_eq!(key.ended(third, died - 1), Some(NotCalled::Unknown));
     // An accepted key stays done.
     let now = at(key.now);
@@ -183,7 +183,7 @@ fn all_states_are_written_and_read() {
         (OnceState::Free, "o 0"),
         (OnceState::Done { until: START }, "o 1795228193000012"),
         (
-            OnceState::Held {
+            OnceState::Claimed {
                 ticket: FIRST,
                 since: 5,
                 ends: 6,
