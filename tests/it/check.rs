@@ -55,7 +55,7 @@ impl Check {
 
     fn run(&self, arguments: &[&str]) -> (Option<i32>, String) {
         let text = format!(
-            "[rabbitmq]\nurls = {:?}\nconnect_timeout = \"3s\"\n{}[redis]\nurl = {:?}\n\
+            "[rabbitmq]\nurls = {:?}\nconnect_timeout = \"3s\"\n{}[redis]\nresponse_timeout = \"5s\"\nurl = {:?}\n\
              [limits.provider]\nrate = \"400/1s\"\n\
              [routes.sms]\nqueue = {:?}\nlimits = {:?}\n{}\n\
              [routes.sms.downstream]\nkind = \"http\"\nurl = {:?}\n{}\n",
@@ -251,5 +251,5 @@ fn what_the_downstream_cannot_use_is_a_fault_with_its_line() {
         said.contains("routes.sms.downstream.method: CONNECT makes no call\n"),
         "{said}"
     );
-    assert!(said.contains("sluiced.toml:15:10\n"), "{said}");
+    assert!(said.contains("sluiced.toml:16:10\n"), "{said}");
 }

@@ -16,11 +16,11 @@ use sluiced_store::redis::{RedisOptions, RedisStore};
 use tokio::sync::watch;
 
 const BOUND: Duration = Duration::from_secs(30);
-const RESPONSE: Duration = Duration::from_millis(500);
+const RESPONSE: Duration = Duration::from_secs(2);
 
 fn options(url: String) -> RedisOptions {
     let mut options = RedisOptions::single(url, "faults");
-    options.settings.connect_timeout = Length(Duration::from_secs(1));
+    options.settings.connect_timeout = Length(Duration::from_secs(3));
     options.settings.response_timeout = Length(RESPONSE);
     options
 }

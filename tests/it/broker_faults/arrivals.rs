@@ -54,7 +54,7 @@ async fn an_alarm_gives_up_nothing_that_is_under_way() {
     let queue = format!("q-{}", uuid::Uuid::new_v4());
     broker.declare(&queue, "quorum").await;
     let mut quick = options(server);
-    quick.settings.confirm_timeout = Length(Duration::from_millis(500));
+    quick.settings.confirm_timeout = Length(Duration::from_secs(5));
     let events = Arc::new(Counted::default());
     let rabbit = RabbitQueue::new(quick, Clock::of_process(), events.clone(), marks()).unwrap();
     let arrivals = rabbit.arrivals(&"sms".into(), results());

@@ -129,7 +129,7 @@ async fn the_only_one_that_may_wait_waits_for_its_key() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_permit_that_no_caller_ends_ends_by_itself() {
     let limits = "[limits.calls]\nkind = \"concurrency\"\nlimit = 1\nlease = \"1m\"\n";
-    let callers = "limits = [\"calls\"]\nends_after = \"1s\"";
+    let callers = "limits = [\"calls\"]\nends_after = \"5s\"";
     let alone = Alone::start("callers-end", limits, callers).await;
     let mut client = alone.client().await;
     let ask = json!({"wait": "30s"});

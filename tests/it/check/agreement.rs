@@ -43,7 +43,7 @@ struct Failure {
 impl Urls {
     fn text(&self, prefix: &str) -> String {
         format!(
-            "[rabbitmq]\nurls = [{:?}]\nconnect_timeout = \"3s\"\n{}[redis]\nurl = {:?}\nprefix = {prefix:?}\n{}\
+            "[rabbitmq]\nurls = [{:?}]\nconnect_timeout = \"3s\"\n{}[redis]\nresponse_timeout = \"5s\"\nurl = {:?}\nprefix = {prefix:?}\n{}\
              [admin]\nlisten = \"127.0.0.1:0\"\n[log]\nformat = \"json\"\n\
              [limits.provider]\nrate = \"400/1s\"\n\
              [routes.agree]\nqueue = {:?}\nlimits = [\"provider\"]\n\

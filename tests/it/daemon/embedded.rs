@@ -145,8 +145,9 @@ async fn what_cannot_be_left_over_is_said_and_sent_again_by_the_next_run() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_list_that_was_stopped_or_killed_goes_on() {
+    const ALL: u64 = 600;
     let dir = tempfile::tempdir().unwrap();
-    let input = file(dir.path(), "in.ndjson", &lines(60));
+    let input = file(dir.path(), "in.ndjson", &lines(ALL));
     let downstream = Recorder::accepting().await;
     let text = config(input.to_str().unwrap(), dir.path(), &downstream).text();
     let known = [crate::support::daemon::NEW_SCHEDULE];
@@ -156,13 +157,13 @@ async fn a_list_that_was_stopped_or_killed_goes_on() {
     assert_eq!(daemon.ended().await.code(), Some(1), "{}", daemon.log());
     daemon.complaints(&known);
     let before = downstream.count();
-    assert!(before < 60, "it was stopped on its way");
+    assert!((before as u64) < ALL, "it was stopped on its way");
     let daemon = Daemon::start_with(&text, |_| {});
     eventually(LONG, "a few more", || downstream.count() >= before + 5).await;
     daemon.kill(&known).await;
     let mut daemon = Daemon::start_with(&text, |_| {});
     daemon.stopped(&known).await;
-    assert_eq!(delivered(&downstream), (1..=60).collect());
+    assert_eq!(delivered(&downstream), (1..=ALL).collect());
     let twice = |call: &crate::support::recorder::Call| call.repeat > 0;
     let calls = downstream.calls();
     let first: Vec<_> = calls[..before].iter().map(|call| call.number).collect();

@@ -18,6 +18,9 @@ use crate::support::recorder::{Recorder, Reply};
 use crate::support::redis::RedisServer;
 use crate::support::wait::{eventually, eventually_async};
 
+/// More than are called before a machine that stands still sees the first calls.
+const ALL: u32 = 2_000;
+
 fn slowly(latency: Duration) -> Reply {
     Reply {
         latency,
@@ -27,7 +30,7 @@ fn slowly(latency: Duration) -> Reply {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_call_under_way_is_finished_and_the_rest_is_in_the_queue_again() {
-    let broker = filled("stop-slow", 40).await;
+    let broker = filled("stop-slow", u64::from(ALL)).await;
     let downstream = Recorder::start(|_| slowly(Duration::from_secs(1))).await;
     let daemon = Daemon::start(&config(
         "stop-slow",
@@ -39,7 +42,7 @@ async fn a_call_under_way_is_finished_and_the_rest_is_in_the_queue_again() {
     let sent: BTreeSet<u64> = downstream.calls().iter().map(|call| call.number).collect();
     assert_eq!(sent.len(), downstream.count(), "none twice");
     assert!(log.contains(&format!("\"done\":{}", sent.len())), "{log}");
-    let left = 40 - u32::try_from(sent.len()).unwrap();
+    let left = ALL - u32::try_from(sent.len()).unwrap();
     assert!(left > 0, "it stopped before the queue was empty");
     eventually_async(LONG, "all the others are ready", || async {
         broker.counts("stop-slow").await == Some((left, 0))
@@ -52,7 +55,7 @@ async fn a_call_under_way_is_finished_and_the_rest_is_in_the_queue_again() {
         .map(|(body, _)| number(body))
         .collect();
     assert!(back.is_disjoint(&sent), "what was sent is acknowledged");
-    assert_eq!(&back | &sent, (1..=40).collect());
+    assert_eq!(&back | &sent, (1..=u64::from(ALL)).collect());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -87,7 +90,7 @@ async fn a_second_signal_ends_it_although_a_call_hangs() {
 /// As from a supervisor that signals the process and its group.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn signals_that_come_at_once_are_one_and_calls_are_finished() {
-    let broker = filled("stop-group", 40).await;
+    let broker = filled("stop-group", u64::from(ALL)).await;
     let downstream = Recorder::start(|_| slowly(Duration::from_secs(1))).await;
     let daemon = Daemon::start(&config(
         "stop-group",
@@ -100,7 +103,7 @@ async fn signals_that_come_at_once_are_one_and_calls_are_finished() {
     }
     let log = daemon.stop(&[NEW_SCHEDULE]).await;
     assert!(log.contains("nothing was under way any more"), "{log}");
-    let left = 40 - u32::try_from(downstream.count()).unwrap();
+    let left = ALL - u32::try_from(downstream.count()).unwrap();
     eventually_async(LONG, "all the others are ready", || async {
         broker.counts("stop-group").await == Some((left, 0))
     })

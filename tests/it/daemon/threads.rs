@@ -76,7 +76,7 @@ async fn names_that_are_never_answered_pile_up_no_threads() {
         "[rabbitmq]\nconnect_timeout = \"100ms\"\n",
         1,
     );
-    let text = text.replacen("[redis]\n", "[redis]\nconnect_timeout = \"100ms\"\n", 1);
+    let text = text.replace("connect_timeout = \"5s\"", "connect_timeout = \"100ms\"");
     let launcher = names.launcher();
     let launcher = launcher.each_ref().map(String::as_str);
     let mut daemon = Daemon::start_by(&text, &launcher);

@@ -183,7 +183,7 @@ where
     })
     .await;
     let mut options = options(&peer.url());
-    options.timeout = Length(Duration::from_millis(500));
+    options.timeout = Length(Duration::from_secs(2));
     call(&downstream(&options)).await
 }
 
@@ -264,7 +264,7 @@ async fn where_texts_matter_a_cut_answer_is_not_accepted() {
         })
         .await;
         let mut options = options(&peer.url());
-        options.timeout = Length(Duration::from_millis(500));
+        options.timeout = Length(Duration::from_secs(2));
         options.outcomes.permanent_text = vec!["refused".to_owned()];
         let judgement = call(&downstream(&options)).await;
         (judgement.outcome, judgement.reply)

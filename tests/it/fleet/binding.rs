@@ -138,7 +138,9 @@ async fn another_policy_and_a_loss_meanwhile_exceed_nothing() {
         )
     };
     let mut fleet = plan.prepare().await;
-    fleet.publish_with(numbered(pairs())).await;
+    let mut all: Vec<_> = numbered(pairs()).collect();
+    let after = all.split_off(PAIRS / 2);
+    fleet.publish_with(all).await;
     fleet.add(3);
     fleet.arrived(300).await;
     for (limit, units) in limits.iter().zip(FEWER) {
@@ -146,6 +148,7 @@ async fn another_policy_and_a_loss_meanwhile_exceed_nothing() {
         said(&fleet.replicas[0], &["set", limit.name, &rate]);
     }
     let changed = fleet.provider.clock().now();
+    fleet.publish_with(after).await;
     fleet.arrived(550).await;
     forget(&fleet);
     let more = [

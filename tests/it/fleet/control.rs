@@ -323,9 +323,9 @@ async fn a_value_far_above_the_file_is_confirmed_and_one_for_a_while_ends_by_its
     assert_eq!(shown(first)["in_force"]["rate"], "201/1s");
 
     // A percentage is one of the file's value, not of the current one.
-    let text = said(first, &["set", "provider", "rate=50%", "--for", "2s"]);
+    let text = said(first, &["set", "provider", "rate=50%", "--for", "10s"]);
     assert!(
-        text.contains("for 2s; then the file counts again: rate=100/1s"),
+        text.contains("for 10s; then the file counts again: rate=100/1s"),
         "{text}"
     );
     let state = shown(first);

@@ -13,6 +13,9 @@ async fn over_http_2_the_limit_holds_while_the_front_says_goodbye() {
     let all = at_length(2_400, 24_000) as u64;
     let plan = Plan {
         rate: "400/1s",
+        // The front is a part of the way, and may stand still.
+        headroom: "250ms",
+        settings: vec![("horizon = \"200ms\"", "horizon = \"1s\"".to_owned())],
         downstream: "http = \"2\"\n",
         ..Plan::of("fleet-http2")
     };

@@ -260,8 +260,8 @@ async fn calls_in_flight_are_bounded_and_leases_of_the_dead_end_by_themselves() 
     assert_eq!(at_once, MOST, "the whole limit is used again");
 }
 
-/// A key of each message. A claim ends two seconds after its replica died.
-const REPEATS: &str = "[limits.repeats]\nkind = \"once\"\nkey = \"{{ body.n }}\"\nlease = \"2s\"\n";
+/// A key of each message. A claim ends six seconds after its replica died.
+const REPEATS: &str = "[limits.repeats]\nkind = \"once\"\nkey = \"{{ body.n }}\"\nlease = \"6s\"\n";
 fn kills() -> usize {
     at_length(5, 10)
 }
@@ -275,7 +275,7 @@ async fn killed_in_flow(name: &str, limit: &str) -> Mortal {
     let latency = Duration::from_millis(100);
     let limits = ["provider", "repeats"];
     let mut fleet = Mortal::start(name, &limits, limit, (many(), 1), latency).await;
-    fleet.config.routes[0].downstream = "timeout = \"2s\"\n".to_owned();
+    fleet.config.routes[0].downstream = "timeout = \"6s\"\n".to_owned();
     fleet.add(4);
     fleet.arrived(50).await;
     for _ in 0..kills() {

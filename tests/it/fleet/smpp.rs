@@ -40,7 +40,7 @@ fn plan(name: &'static str) -> Plan {
     Plan {
         rate: "400/1s",
         smpp: true,
-        downstream: "binds = 2\nwindow = 50\ntimeout = \"2s\"\n",
+        downstream: "binds = 2\nwindow = 50\n",
         ..Plan::of(name)
     }
 }
@@ -96,7 +96,7 @@ async fn long_messages_take_their_segments_of_the_limit() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_segments_are_those_of_the_encoding() {
     let plan = Plan {
-        downstream: "binds = 2\nwindow = 50\ntimeout = \"2s\"\nencoding = \"ucs2\"\n",
+        downstream: "binds = 2\nwindow = 50\nencoding = \"ucs2\"\n",
         ..plan("smpp-ucs2")
     };
     let texts = ["short".to_owned(), "a".repeat(100), "a".repeat(160)];
@@ -131,6 +131,7 @@ async fn once(name: &'static str, on_unknown: &str) -> Fleet {
     let segments = "kind = \"paced\"\nmax_cost = 3\n";
     let plan = Plan {
         limits: &["provider", "repeats"],
+        downstream: "binds = 2\nwindow = 50\ntimeout = \"2s\"\n",
         tables: "[limits.repeats]\nkind = \"once\"\nkey = \"{{ body.id }}\"\nlease = \"3s\"\non_unknown = \"WHAT\"\n",
         settings: vec![
             ("kind = \"paced\"\n", segments.to_owned()),

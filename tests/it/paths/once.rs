@@ -245,7 +245,8 @@ async fn a_call_without_an_answer_is_unknown_until_it_is_replayed() {
     left(&broker, name, &[]).await;
 }
 
-/// On a busy machine an answer takes longer than the short lease of a test: then the claim is unknown, and called again.
+/// On a busy machine an answer takes longer than the short lease of a test: then the claim is unknown, and called
+/// again.
 const LOST: &[&str] = &["a call under way is not counted any more"];
 
 /// With `resend` it is called again, as without this limit.

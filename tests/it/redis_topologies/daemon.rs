@@ -175,7 +175,7 @@ async fn the_documented_user_is_enough_for_keyed_limits_and_their_live_control()
     ] {
         assert!(listed.contains(kind), "{kind} in\n{listed}");
     }
-    assert!(say(&["pause", "account", "--for", "1s"]).contains("paused for 1s"));
+    assert!(say(&["pause", "account", "--for", "10m"]).contains("paused for 10m"));
     assert!(say(&["resume", "account"]).contains("resumed"));
     say(&["set", "account", "rate=40/1s", "burst=2"]);
     say(&["set", "bucket", "capacity=40"]);

@@ -101,7 +101,8 @@ impl MetadataServer {
         known.ended = known.made.len();
     }
 
-    /// Whether a call that arrived then is signed with credentials that are good. The signature itself is not looked at.
+    /// Whether a call that arrived then is signed with credentials that are good. The signature itself is not looked
+    /// at.
     pub fn knows(&self, headers: &HeaderMap, at: Instant) -> bool {
         let known = self.known.lock().unwrap();
         let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());

@@ -170,8 +170,8 @@ impl Recorder {
     }
 }
 
-/// How many of these calls arrived although one of them before had been answered, less than `within` before: others were
-/// under way, as many as a machine that stands still lets be.
+/// How many of these calls arrived although one of them before had been answered, less than `within` before: others
+/// were under way, as many as a machine that stands still lets be.
 #[must_use]
 pub fn after_an_answer(calls: &[Call], within: Duration) -> usize {
     let came = calls.iter().filter(|call| {

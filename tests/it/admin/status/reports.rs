@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use sluiced_ports::clock::Clock;
 use sluiced_ports::store::{BARS, StatusReport, StatusStore, Store as _};
+use sluiced_settings::text::Length;
 use sluiced_store::memory::MemoryStore;
 use sluiced_store::redis::{RedisOptions, RedisStore};
 
@@ -16,7 +17,8 @@ use crate::support::wait::eventually;
 /// Redis and the store of one process keep the same reports.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_was_used_is_shown_when_it_was_used() {
-    let options = RedisOptions::single(RedisServer::shared().url(), "status-bars");
+    let mut options = RedisOptions::single(RedisServer::shared().url(), "status-bars");
+    options.settings.response_timeout = Length(Duration::from_secs(5));
     let redis = RedisStore::connect(&options).unwrap();
     let link = redis.link();
     eventually(LONG, "a connection", || link.borrow().is_up()).await;

@@ -97,7 +97,7 @@ impl Config {
         match &self.redis {
             Some(url) => {
                 text += &format!(
-                    "[redis]\nurl = {}\nprefix = {}\nresponse_timeout = \"5s\"\n",
+                    "[redis]\nurl = {}\nprefix = {}\nconnect_timeout = \"5s\"\nresponse_timeout = \"5s\"\n",
                     quoted(url),
                     quoted(&self.prefix)
                 );
