@@ -1,6 +1,6 @@
 //! Copies that cannot be made: the verdict is kept, its copy is tried again, and nothing else waits.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 use lapin::BasicProperties;
@@ -139,6 +139,43 @@ async fn headers_that_fill_a_frame_are_shortened_in_a_copy() {
         let shortened = (number(&body) < 6).then(|| AMQPValue::LongString("large".into()));
         assert_eq!(get(header::SHORTENED), shortened);
     }
+}
+
+/// The broker closes the channel over a copy that is larger than it takes, which it allowed when the message came. The
+/// copies beside it are in their queues by then, and not confirmed: they are not published with it again and again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_copy_that_closes_its_channel_multiplies_no_other() {
+    const LARGE: u64 = 99;
+    let (_turn, server) = turn().await;
+    let broker = Broker::connect(&server.url()).await;
+    let mut bench = Bench::start(options(server), QueueType::Quorum);
+    broker.declare(&bench.queue, "quorum").await;
+    bench.up().await;
+    broker.publish(&bench.queue, messages(1..=20)).await;
+    let large = format!("{{\"n\":{LARGE},\"text\":\"{}\"}}", "x".repeat(200_000));
+    let large = [(large.into_bytes(), BasicProperties::default())];
+    broker.publish(&bench.queue, large).await;
+    let held = bench.take(21).await;
+    server.limit_messages(100_000);
+    for delivery in held {
+        let is_large = number(&delivery.message().body) == LARGE;
+        assert!(delivery.settle(if is_large { dead() } else { later() }));
+    }
+    let settled = || bench.events.settled_as("later") == 20;
+    eventually(BOUND, "all others wait", settled).await;
+    // One that waits comes back after a second, and its copy may exist twice.
+    let mut came = BTreeMap::<u64, usize>::new();
+    while came.len() < 20 {
+        let delivery = bench.next().await;
+        *came.entry(number(&delivery.message().body)).or_default() += 1;
+        assert!(delivery.settle(Verdict::Done));
+    }
+    assert!(came.values().all(|times| *times <= 2), "{came:?}");
+    assert_eq!(bench.events.settled_as("reconnected"), 0);
+    server.limit_messages(128 << 20);
+    let dead = || bench.events.settled_as("dead") == 1;
+    eventually(BOUND, "the large one is a dead letter", dead).await;
+    bench.subscription.close(BOUND).await;
 }
 
 /// Without the permission to write, copies wait; acknowledgements and other routes go on.

@@ -181,6 +181,11 @@ impl<T> ConfirmChannel<T> {
         self.under_way.is_empty()
     }
 
+    /// Whether a copy like that is under way.
+    pub(in crate::rabbit) fn has(&self, like: impl Fn(&T) -> bool) -> bool {
+        self.under_way.values().any(|pending| like(&pending.of))
+    }
+
     /// How many copies are under way.
     pub(super) fn under_way(&self) -> usize {
         self.under_way.len()

@@ -119,6 +119,22 @@ impl Rabbit {
         self.limit(vhost, "max-queues", most);
     }
 
+    /// Ends the only member of a quorum queue: its leader, and the queue stays known.
+    pub fn stop_quorum_queue(&self, queue: &str) {
+        let queue = format!("%2F_{queue}");
+        self.does(&format!(
+            "rabbit_quorum_queue:stop_server({{list_to_atom({queue:?}), node()}})"
+        ));
+    }
+
+    /// How large a message may be, on channels that are opened from now on.
+    pub fn limit_messages(&self, bytes: u32) {
+        self.does(&format!(
+            "application:set_env(rabbit, max_message_size, {bytes}), \
+             persistent_term:put(max_message_size, {bytes})"
+        ));
+    }
+
     /// How many connections a virtual host may have.
     pub fn limit_connections(&self, vhost: &str, most: i32) {
         self.limit(vhost, "max-connections", most);

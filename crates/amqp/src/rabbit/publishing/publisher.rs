@@ -3,9 +3,10 @@
 //! not wait for that.
 //!
 //! A copy that is not confirmed is published again with backoff: its verdict is decided, and giving the message back
-//! would repeat its call. A copy may exist twice, but it is never missing. One that no queue took for a quarter of
-//! the broker's ack timeout has no place ([`CopyOutcome::Nowhere`]): the session must settle its message before the
-//! broker ends the channel, and with it every call under way. `faults` does all of that.
+//! would repeat its call. A copy may exist twice, but it is never missing. One that no queue took for a quarter of the
+//! broker's ack timeout has no place ([`CopyOutcome::Nowhere`]): the session must settle its message before the broker
+//! ends the channel, and with it every call under way. `faults` does all of that. Copies that were under way when the
+//! broker closed their channel go alone: it closed it over one of them.
 
 mod faults;
 
@@ -150,6 +151,7 @@ impl Publisher {
             waiting: Vec::new(),
             retry_at: Instant::now(),
             failed: HashSet::new(),
+            alone: HashSet::new(),
             failures: 0,
             is_silent: false,
             logs: HashMap::new(),
@@ -191,6 +193,8 @@ struct Outbox {
     retry_at: Instant,
     /// Tags of copies that failed before.
     failed: HashSet<u64>,
+    /// Tags of copies that were under way when the broker closed their channel: each goes alone until it is decided.
+    alone: HashSet<u64>,
     /// Tries in a row that failed.
     failures: u32,
     /// Some are not confirmed, while others are.
@@ -237,7 +241,7 @@ impl Outbox {
             .confirm_timeout
             .get();
         while let Some(first) = self.ready.front() {
-            let (place, bytes) = (first.to.place(), first.body.len());
+            let (place, bytes, tag) = (first.to.place(), first.body.len(), first.tag);
             if let Err(error) = self.make_sure(place).await {
                 self.fail_all_for(place, &error);
                 continue;
@@ -247,7 +251,9 @@ impl Outbox {
             if open.live.is_blocked() {
                 return Err(RabbitError::Blocked);
             }
-            if !open.takes(bytes) {
+            let goes_alone = self.alone.contains(&tag)
+                || !self.alone.is_empty() && open.has(|copy| self.alone.contains(&copy.tag));
+            if goes_alone && !open.is_idle() || !open.takes(bytes) {
                 return Ok(());
             }
             let Some(republish) = self.ready.pop_front() else {
@@ -321,6 +327,7 @@ impl Outbox {
 
     /// A copy or a result is in a queue, is dropped as the route says, or is tried again.
     fn on_copy_decided(&mut self, copy: Republish, result: Result<(), RabbitError>) {
+        self.alone.remove(&copy.tag);
         match result {
             Ok(()) => {
                 self.count_confirmed(&copy.to);
@@ -369,16 +376,43 @@ impl Outbox {
     }
 
     /// The fate of the copies under way is not known: they are published again.
+    ///
+    /// The broker closes a channel over one copy: it is larger than `max_message_size`, or the user may not write its
+    /// routing key. Together with the others that copy would close each new channel too, before they are confirmed, and
+    /// they would be in their queues once more each time. So each of them goes alone, until it is clear which one it
+    /// is.
     async fn on_channel_lost(&mut self, error: &RabbitError) {
         self.declared.clear();
-        if let Some(open) = self.open.take() {
-            for copy in open.close().await {
-                // Without the right to publish, each new channel would be lost, too.
-                if matches!(error, RabbitError::Refused { .. }) {
-                    self.leave_alone(copy.to.place(), error, REFUSED.base);
-                }
-                self.fail(copy, error);
+        let Some(open) = self.open.take() else {
+            return;
+        };
+        let is_over_a_copy = open.live.is_up() && !matches!(error, RabbitError::Timeout { .. });
+        let under_way = open.close().await;
+        if !is_over_a_copy {
+            // A queue that is silent must not hold up all others because its copy goes alone.
+            self.alone.clear();
+        } else {
+            self.alone.extend(under_way.iter().map(|copy| copy.tag));
+            if under_way.len() > 1 {
+                return self.publish_each_alone(under_way);
             }
+        }
+        for copy in under_way {
+            // Without the right to publish, each new channel would be lost, too.
+            if matches!(error, RabbitError::Refused { .. }) {
+                self.leave_alone(copy.to.place(), error, REFUSED.base);
+            }
+            self.fail(copy, error);
+        }
+    }
+
+    /// These go before all others, one at a time.
+    fn publish_each_alone(&mut self, copies: Vec<Republish>) {
+        let RouteQueues { events, route, .. } = &*self.publishing.queues;
+        for copy in copies.into_iter().rev() {
+            events.unconfirmed(&route.name);
+            self.failed.insert(copy.tag);
+            self.ready.push_front(copy);
         }
     }
 

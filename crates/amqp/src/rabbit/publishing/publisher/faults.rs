@@ -41,6 +41,7 @@ impl Outbox {
         let was_failing = self.is_silent || !over.is_empty();
         for copy in over {
             self.failed.remove(&copy.tag);
+            self.alone.remove(&copy.tag);
             // If the session is gone, its message comes again.
             self.decided.send((copy.tag, CopyOutcome::Nowhere)).ok();
         }
