@@ -181,6 +181,12 @@ pub enum RabbitError {
         "queue `{queue}` is a stream, whose messages stay in it and would be sent again; write the name of a quorum or classic queue"
     )]
     Stream { queue: String },
+    /// A quorum queue whose leader cannot answer: the broker ends the connection of all routes over a consumer of it
+    /// (`internal-error`, a connection exception), and shows nothing to a question beforehand.
+    #[error(
+        "RabbitMQ ended the connection as queue `{queue}` was consumed: {reason}; look at its leader"
+    )]
+    EndsConnection { queue: String, reason: String },
     /// A connection or a channel that was in use ended.
     #[error("lost RabbitMQ: {reason}")]
     Lost { reason: String },
@@ -243,6 +249,27 @@ impl RabbitError {
                 | Self::Mismatch { .. }
                 | Self::Stream { .. }
         )
+    }
+
+    /// Whether this queue should be consumed on a connection of its own.
+    const fn is_of_own_connection(&self) -> bool {
+        match self {
+            Self::EndsConnection { .. } => true,
+            // The broker's answer may still come, and be that.
+            Self::Timeout { what, .. } => matches!(what.as_bytes(), b"basic.consume"),
+            _ => false,
+        }
+    }
+
+    /// What it means if it is the answer to a new consumer of that queue.
+    fn of_new_consumer(self, queue: &str) -> Self {
+        match self {
+            Self::Lost { reason } if reason.contains("INTERNAL_ERROR") => Self::EndsConnection {
+                queue: queue.to_owned(),
+                reason,
+            },
+            other => other,
+        }
     }
 
     /// What a failed operation on a channel means.

@@ -17,6 +17,30 @@ const WAY: Duration = Duration::from_millis(10);
 const LATER: Duration = Duration::from_millis(7);
 const ROUTES: u32 = 24;
 
+/// A quorum queue without a leader that answers: the broker ends the whole connection of a client that consumes it, and
+/// shows nothing before.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_queue_that_ends_its_connection_ends_that_of_others_once_at_most() {
+    let (_turn, server) = turn().await;
+    let broker = Broker::connect(&server.url()).await;
+    let mut stays = Bench::start(options(server), QueueType::Quorum);
+    broker.declare(&stays.queue, "quorum").await;
+    let broken = format!("{}-broken", stays.queue);
+    broker.declare(&broken, "quorum").await;
+    broker.publish(&stays.queue, messages(1..=20)).await;
+    drop(stays.take(1).await);
+    server.stop_quorum_queue(&broken);
+    let breaks = stays.beside(broken);
+    breaks.down("ended the connection as queue").await;
+    // It is tried every few seconds.
+    sleep(Duration::from_secs(20)).await;
+    let ended = stays.events.settled_as("reconnected");
+    assert!(ended <= 1, "{ended} times");
+    stays.up().await;
+    breaks.subscription.close(BOUND).await;
+    stays.subscription.close(BOUND).await;
+}
+
 /// The broker closes the channel if a queue that is looked for on it does not exist, and the end of a
 /// route closes it too.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -8,6 +8,9 @@
 //! and closes them would be dialled without a pause. lapin's own recovery is off, because this supervision must also
 //! notice what that does not recover.
 //!
+//! A queue that ended the shared connection as it was consumed is consumed on one of its own
+//! ([`SharedConnection::apart`]): it would end the sessions of all routes again and again.
+//!
 //! `live` is a connection that is up, and `fleet` names the fleet after it.
 
 mod fleet;
@@ -227,6 +230,13 @@ impl SharedConnection {
                 Err(error)
             }
         }
+    }
+
+    /// Another connection to the broker that was tried last, for one route alone: its queue ended the shared one.
+    pub(super) async fn apart(&self) -> Result<Arc<LiveConnection>, RabbitError> {
+        let attempts = self.state.lock().await.attempts;
+        let address = &self.addresses[attempts.wrapping_sub(1) % self.addresses.len()];
+        self.connect(address).await.map(Arc::new)
     }
 
     /// The connection to the first broker that answers: each URL is tried once.

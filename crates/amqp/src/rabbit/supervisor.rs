@@ -73,12 +73,14 @@ async fn supervise(context: Arc<RouteContext>, channels: ServeChannels) {
     };
     // What the last session left. It comes again with the next one.
     let mut lost = Leftover::default();
+    // A queue that ended the shared connection is consumed on one of its own, until a session of it has lived.
+    let mut is_apart = false;
     let left = loop {
         let mut closed = closing.clone();
         let started = Instant::now();
         let session = tokio::select! {
             _ = closed.wait_for(Option::is_some) => break lost,
-            session = open(&context) => session,
+            session = open(&context, is_apart) => session,
         };
         let (error, waits) = match session {
             Ok(session) => {
@@ -91,8 +93,9 @@ async fn supervise(context: Arc<RouteContext>, channels: ServeChannels) {
                         error
                     }
                 };
+                is_apart = error.is_of_own_connection() || is_apart && started.elapsed() < HEALTHY;
                 // Beside another client's exclusive consumer, which no question beforehand shows.
-                let is_refused = matches!(error, RabbitError::Refused { .. });
+                let is_refused = is_apart || matches!(error, RabbitError::Refused { .. });
                 (error, if is_refused { &REFUSED } else { &BACKOFF })
             }
             // The connection has a backoff and a log line of its own.
@@ -169,7 +172,7 @@ enum NotOpen {
     Channel(RabbitError),
 }
 
-async fn open(context: &Arc<RouteContext>) -> Result<Session, NotOpen> {
+async fn open(context: &Arc<RouteContext>, is_apart: bool) -> Result<Session, NotOpen> {
     let connections = &context.connections;
     let consuming = &connections.consuming;
     // Whether the broker can be reached is found out, and reported, while the store is away, too.
@@ -179,7 +182,11 @@ async fn open(context: &Arc<RouteContext>) -> Result<Session, NotOpen> {
     let counting = connections.counting.acquire().await;
     let counting = counting.map_err(NotOpen::Connection)?;
     // The connection may have ended meanwhile.
-    let live = consuming.acquire().await.map_err(NotOpen::Connection)?;
+    let live = match is_apart {
+        // The shared one has a backoff, and this one has not.
+        true => consuming.apart().await.map_err(NotOpen::Channel)?,
+        false => consuming.acquire().await.map_err(NotOpen::Connection)?,
+    };
     let session = Session::open(Arc::clone(context), &counting, live).await;
     session.map_err(NotOpen::Channel)
 }

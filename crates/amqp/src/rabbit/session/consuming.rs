@@ -149,9 +149,10 @@ impl Consumers {
             // It counts for consumers that are opened after it.
             let qos = channel.basic_qos((*prefetch).max(1), BasicQosOptions::default());
             live.answer_to("basic.qos", qos).await?;
-            let starting = queues
-                .iter()
-                .map(|queue| live.consume(channel, queue, usual.clone()));
+            let starting = queues.iter().map(async |queue| {
+                let consumer = live.consume(channel, queue, usual.clone()).await;
+                consumer.map_err(|error| error.of_new_consumer(queue))
+            });
             let consumers = try_join_all(starting).await?;
             self.open.extend(queues.iter().cloned().zip(consumers));
         }
