@@ -187,5 +187,11 @@ async fn parked_messages_are_not_returned_until_they_are_dropped() {
     .await;
     assert_eq!(broker.counts(&dropped).await, Some((0, 0)));
     bench.subscription.close(BOUND).await;
+    // It may have been taken as the connection ended, which returns it a moment later.
+    eventually_async(BOUND, "it is back in its queue", || async {
+        let counts = broker.counts(&parked).await;
+        counts.is_some_and(|(ready, _)| ready > 0)
+    })
+    .await;
     assert_eq!(numbers(&broker, &parked).await, [1].into());
 }
