@@ -93,11 +93,15 @@ async fn killed_between_its_answer_and_redis() {
     let mut config = once(name, &downstream, "dead_letter", "10s");
     config.redis = Some(redis.url());
     broker.publish(name, [named(1)]).await;
-    let first = Daemon::start(&config);
+    let mut first = Daemon::start(&config);
+    let admin = first.admin().await;
     eventually(LONG, "its call is under way", || downstream.count() == 1).await;
     let paused = Paused::new(redis.pid());
-    // The fault itself: the answer comes meanwhile.
-    tokio::time::sleep(Duration::from_secs(4)).await;
+    let answered = format!("sluiced_answers_total{{route=\"{name}\",answer=\"2xx\"}}");
+    eventually(LONG, "its answer is there", || {
+        sum(&[admin], &answered) == 1.0
+    })
+    .await;
     first.kill(KNOWN).await;
     drop(paused);
     // Redis may still run its request once it continues: then the message is a repeat.
