@@ -252,11 +252,11 @@ impl RabbitError {
     }
 
     /// Whether this queue should be consumed on a connection of its own.
-    const fn is_of_own_connection(&self) -> bool {
+    fn is_of_own_connection(&self) -> bool {
         match self {
             Self::EndsConnection { .. } => true,
             // The broker's answer may still come, and be that.
-            Self::Timeout { what, .. } => matches!(what.as_bytes(), b"basic.consume"),
+            Self::Timeout { what, .. } => *what == "basic.consume",
             _ => false,
         }
     }
