@@ -7,7 +7,7 @@
 
 pub(super) mod auth;
 pub(super) mod aws;
-mod reading;
+pub(crate) mod reading;
 pub(super) mod secrets;
 pub(super) mod sign;
 pub(super) mod tokens;

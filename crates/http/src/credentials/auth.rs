@@ -3,18 +3,15 @@
 //! Requests are made before their slots, with the secret of that time. It is read again as `reading` says, and later
 //! calls have the new one.
 
-use std::sync::Mutex;
-
 use http::header::AUTHORIZATION;
 use http::{HeaderMap, HeaderValue, StatusCode};
 use secrecy::ExposeSecret;
 
-use super::reading::RereadTimes;
+use super::reading::Reread;
 use super::sign::AnySigner;
 use crate::fields::basic;
 use sluiced_ports::connect::Secret;
 use sluiced_ports::dial::Misconfigured;
-use sluiced_ports::lock;
 use sluiced_settings::types::Auth;
 
 /// The header of these credentials, with the secret as it was read last. `None`: each call is signed instead.
@@ -42,16 +39,8 @@ pub(crate) struct RotatingAuth {
     secret: Secret,
     /// Where calls are signed.
     signer: Option<AnySigner>,
-    state: Mutex<AuthState>,
-    /// One reads at a time: an older value must not replace a newer one.
-    turn: Mutex<()>,
-}
-
-struct AuthState {
     /// Replaces the first header after a rotation.
-    renewed: Option<HeaderValue>,
-    reading: RereadTimes,
-    edition: u64,
+    renewed: Reread<Option<HeaderValue>>,
 }
 
 impl RotatingAuth {
@@ -60,60 +49,47 @@ impl RotatingAuth {
             auth,
             secret,
             signer,
-            turn: Mutex::default(),
-            state: Mutex::new(AuthState {
-                renewed: None,
-                reading: RereadTimes::new(),
-                edition: 0,
-            }),
+            renewed: Reread::new(None),
         }
     }
 
     /// Puts the current secret into a request that was made before.
     pub(crate) fn renew(&self, headers: &mut HeaderMap) {
-        if let Some(value) = &lock(&self.state).renewed {
-            headers.insert(AUTHORIZATION, value.clone());
+        if let (Some(value), _) = self.renewed.current() {
+            headers.insert(AUTHORIZATION, value);
         }
     }
 
     /// Changes with the secret.
     pub(crate) fn edition(&self) -> u64 {
-        lock(&self.state).edition
+        self.renewed.edition().number()
     }
 
     /// Reads the secret again if this answer refused it.
     pub(crate) fn note_answer(&self, status: StatusCode) {
-        let is_due = lock(&self.state).reading.take_refusal(status);
-        if is_due {
-            self.refresh();
-        }
+        self.renewed.note_answer(status, || self.read());
     }
 
     /// Reads it again from time to time.
     pub(crate) fn refresh_if_due(&self) {
-        let is_due = lock(&self.state).reading.take_due();
-        if is_due {
-            self.refresh();
-        }
+        self.renewed.refresh_if_due(|| self.read());
     }
 
-    /// Each call takes the lock, and a file may be slow: so it is read without the lock.
-    fn refresh(&self) {
-        let _turn = lock(&self.turn);
+    fn read(&self) -> Option<Option<HeaderValue>> {
         let before = self.secret.last();
         if self.secret.get().expose_secret() == before.expose_secret() {
-            return;
+            return None;
         }
         let renewed = match &self.signer {
-            Some(signer) => signer.renew(),
-            None => header(&self.auth, &self.secret).map(|value| lock(&self.state).renewed = value),
+            Some(signer) => signer.renew().map(|()| None),
+            None => header(&self.auth, &self.secret),
         };
-        match renewed {
-            Ok(()) => {
-                lock(&self.state).edition += 1;
-                tracing::info!("the secret of the downstream has changed: the new one is used");
+        match &renewed {
+            Ok(_) => {
+                tracing::info!("the secret of the downstream has changed: the new one is used")
             }
             Err(why) => tracing::warn!(%why, "the changed secret cannot be used"),
         }
+        renewed.ok()
     }
 }

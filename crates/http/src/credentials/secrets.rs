@@ -7,34 +7,20 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::sync::Mutex;
 
 use http::StatusCode;
 use secrecy::{ExposeSecret as _, SecretString};
 
-use super::reading::RereadTimes;
+use super::reading::{Edition, Reread};
 use sluiced_ports::connect::Secret;
 use sluiced_ports::dial::Misconfigured;
-use sluiced_ports::lock;
 use sluiced_template::SecretValues;
 
 /// The secrets that the templates of one route name.
 pub(crate) struct NamedSecrets {
     secrets: BTreeMap<String, Secret>,
-    state: Mutex<SecretsState>,
-    /// One reads at a time: an older value must not replace a newer one.
-    turn: Mutex<()>,
+    values: Reread<SecretValues>,
 }
-
-struct SecretsState {
-    values: SecretValues,
-    edition: Edition,
-    reading: RereadTimes,
-}
-
-/// Which values a request was made with.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Edition(u64);
 
 impl NamedSecrets {
     /// The secrets with these names; `None`: the templates name none.
@@ -58,50 +44,35 @@ impl NamedSecrets {
             return Ok(None);
         }
         let last = secrets.iter().map(|(name, secret)| (name, secret.last()));
-        let state = SecretsState {
-            values: values(last),
-            edition: Edition(0),
-            reading: RereadTimes::new(),
-        };
         Ok(Some(Self {
+            values: Reread::new(values(last)),
             secrets,
-            turn: Mutex::default(),
-            state: Mutex::new(state),
         }))
     }
 
     /// The values to make a request with.
     pub(crate) fn current(&self) -> (SecretValues, Edition) {
-        let is_due = lock(&self.state).reading.take_due();
-        if is_due {
-            self.refresh();
-        }
-        let state = lock(&self.state);
-        (state.values.clone(), state.edition)
+        self.values.refresh_if_due(|| self.read());
+        self.values.current()
     }
 
     /// Changes with the values.
     pub(crate) fn edition(&self) -> u64 {
-        lock(&self.state).edition.0
+        self.values.edition().number()
     }
 
     /// Whether a request that was made with these may be sent.
     pub(crate) fn is_current(&self, edition: Edition) -> bool {
-        lock(&self.state).edition == edition
+        self.values.edition() == edition
     }
 
     /// Reads them again if this answer refuses the credentials.
     pub(crate) fn note_answer(&self, status: StatusCode) {
-        let is_due = lock(&self.state).reading.take_refusal(status);
-        if is_due {
-            self.refresh();
-        }
+        self.values.note_answer(status, || self.read());
     }
 
-    /// Reads them again. All of the new ones count, or none does. Each call takes the lock, and a file may be slow: so
-    /// they are read without the lock.
-    fn refresh(&self) {
-        let _turn = lock(&self.turn);
+    /// All of the new ones count, or none does.
+    fn read(&self) -> Option<SecretValues> {
         let pairs: Vec<_> = self
             .secrets
             .iter()
@@ -111,18 +82,16 @@ impl NamedSecrets {
             before.expose_secret() != now.expose_secret()
         };
         if !pairs.iter().any(is_new) {
-            return;
+            return None;
         }
         for (name, _, now) in &pairs {
             if let Err(why) = usable(name, now) {
                 tracing::warn!(%why, "the changed secret cannot be used");
-                return;
+                return None;
             }
         }
-        let mut state = lock(&self.state);
-        state.values = values(pairs.into_iter().map(|(name, _, now)| (name, now)));
-        state.edition.0 += 1;
         tracing::info!("a secret of the downstream has changed: the new one is used");
+        Some(values(pairs.into_iter().map(|(name, _, now)| (name, now))))
     }
 }
 
