@@ -1,8 +1,8 @@
 //! Calls over HTTP/2 (RFC 9113): many at a time on a few connections, which are open before their slots.
 //!
-//! `opening` opens a connection, `link` is one, `pool` has those to one place and chooses, and `heads` is the check:
-//! the clock is read where the head of a request is written. A call that finds no connection waits for one until its
-//! slot has passed.
+//! `opening` opens a connection, `connection` is one, `pool` has those to one place and chooses, and `heads` is the
+//! check: the clock is read where the head of a request is written. A call that finds no connection waits for one until
+//! its slot has passed.
 //!
 //! **May it have been taken?** From the first byte of its head on. Before that it certainly was not, and a call whose
 //! connection ends before that begins again on another one. It was not either where the downstream says so
@@ -11,8 +11,8 @@
 //!
 //! A call that takes too long resets its stream (CANCEL). The connection goes on with the others.
 
+mod connection;
 mod heads;
-mod link;
 mod opening;
 mod pool;
 
@@ -31,7 +31,7 @@ use hyper::body::{Body, Frame, SizeHint};
 use hyper_rustls::HttpsConnector;
 use tokio::time::{Instant, timeout_at};
 
-use self::link::{CallStream, Calling, NotBegun};
+use self::connection::{CallStream, Calling, NotBegun};
 use self::opening::Opener;
 use self::pool::Pool;
 use super::answer::{CallFailure, HttpAnswer, NoAnswer};
@@ -188,12 +188,12 @@ async fn heard(
         unsent,
         calling,
     } = stream;
-    let link = Arc::clone(calling.link());
+    let connection = Arc::clone(calling.connection());
     let mut early = None;
-    if !link.has_begun(number) {
+    if !connection.has_begun(number) {
         // The socket took less than it seemed to.
         early = timeout_at(last.min(deadline), &mut answer).await.ok();
-        if early.is_none() && link.withdraw(number) {
+        if early.is_none() && connection.withdraw(number) {
             return Some(Err(Lost::Late));
         }
     }
@@ -213,7 +213,7 @@ async fn heard(
                 then_idle: None,
             })
         }
-        Err(_) if !link.has_begun(number) => Err(Lost::Unwritten),
+        Err(_) if !connection.has_begun(number) => Err(Lost::Unwritten),
         Err(error) => Err(Lost::Failed(unheard(&error))),
     })
 }

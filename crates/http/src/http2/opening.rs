@@ -24,8 +24,8 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tower_service::Service as _;
 
+use super::connection::{Http2Connection, Wire};
 use super::heads::{HeadCheck, Heads, Socket};
-use super::link::{Link, Wire};
 use crate::answer::MAX_ANSWER_HEAD;
 use crate::connections::egress::Egress;
 use crate::connections::lifetime::Lifetimes;
@@ -64,13 +64,19 @@ impl Opener {
     }
 
     /// Opens one, within the connect timeout. The error is for a person.
-    pub(super) async fn open(&self, to: Uri) -> Result<(Arc<Link>, Option<PingPong>), String> {
+    pub(super) async fn open(
+        &self,
+        to: Uri,
+    ) -> Result<(Arc<Http2Connection>, Option<PingPong>), String> {
         let bound = self.timeout;
         let opened = timeout(bound, self.open_unbounded(to)).await;
         opened.unwrap_or_else(|_| Err(format!("not open within {bound:?}")))
     }
 
-    async fn open_unbounded(&self, to: Uri) -> Result<(Arc<Link>, Option<PingPong>), String> {
+    async fn open_unbounded(
+        &self,
+        to: Uri,
+    ) -> Result<(Arc<Http2Connection>, Option<PingPong>), String> {
         let connected = self.network.clone().call(to).await;
         let stream = connected.map_err(|error| connect_detail(error.as_ref()))?;
         negotiated(&stream)?;
@@ -93,7 +99,10 @@ impl Opener {
         let pings = connection.ping_pong();
         let send = Some(send);
         let wire = Wire { connection, send };
-        Ok((Link::new(wire, heads, Arc::clone(&self.lifetimes)), pings))
+        Ok((
+            Http2Connection::new(wire, heads, Arc::clone(&self.lifetimes)),
+            pings,
+        ))
     }
 }
 

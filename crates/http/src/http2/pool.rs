@@ -16,7 +16,7 @@ use http::{Request, Uri};
 use tokio::sync::{oneshot, watch};
 use tokio::time::{Instant, timeout_at};
 
-use super::link::{CallStream, Link, NotBegun};
+use super::connection::{CallStream, Http2Connection, NotBegun};
 use super::opening::Opener;
 use sluiced_core::backoff::{Backoff, Failures};
 use sluiced_core::time::Mono;
@@ -47,7 +47,7 @@ pub(super) struct Pool {
 }
 
 struct PoolState {
-    links: Vec<Arc<Link>>,
+    connections: Vec<Arc<Http2Connection>>,
     opening: usize,
     /// How many to keep.
     wanted: usize,
@@ -76,7 +76,7 @@ impl Pool {
             clock,
             idle,
             state: Mutex::new(PoolState {
-                links: Vec::new(),
+                connections: Vec::new(),
                 opening: 0,
                 wanted: 0,
                 waiting: 0,
@@ -131,14 +131,14 @@ impl Pool {
         body: &Bytes,
         leave_by: LeaveBy,
     ) -> Result<CallStream, NotBegun> {
-        let links = {
+        let connections = {
             let mut state = lock(&self.state);
             state.called = Some(self.clock.now());
             state.by_load()
         };
         let mut begun = Err(NotBegun::Elsewhere);
-        for link in links {
-            begun = link.begin(request, body, leave_by, self);
+        for connection in connections {
+            begun = connection.begin(request, body, leave_by, self);
             if !matches!(begun, Err(NotBegun::Elsewhere)) {
                 break;
             }
@@ -175,11 +175,13 @@ impl Pool {
     }
 
     /// A connection has ended.
-    pub(super) fn remove(self: &Arc<Self>, link: &Arc<Link>) {
+    pub(super) fn remove(self: &Arc<Self>, connection: &Arc<Http2Connection>) {
         {
             let mut state = lock(&self.state);
-            state.links.retain(|known| !Arc::ptr_eq(known, link));
-            if !link.has_carried() {
+            state
+                .connections
+                .retain(|known| !Arc::ptr_eq(known, connection));
+            if !connection.has_carried() {
                 state.wasted.failed(self.clock.now(), rand::random());
             }
         }
@@ -196,25 +198,25 @@ impl Pool {
         tokio::spawn(async move {
             let opened = opener.open(origin).await;
             let Some(strong) = pool.upgrade() else { return };
-            strong.note_opened(opened.as_ref().map(|(link, _)| link));
+            strong.note_opened(opened.as_ref().map(|(connection, _)| connection));
             drop(strong);
             // No call waits where it was opened ahead.
             drop(tell.send(opened.as_ref().map(drop).map_err(Clone::clone)));
-            if let Ok((link, pings)) = opened {
-                link.run(pool, pings).await;
+            if let Ok((connection, pings)) = opened {
+                connection.run(pool, pings).await;
             }
         });
         told
     }
 
-    fn note_opened(&self, opened: Result<&Arc<Link>, &String>) {
+    fn note_opened(&self, opened: Result<&Arc<Http2Connection>, &String>) {
         {
             let mut state = lock(&self.state);
             state.opening = state.opening.saturating_sub(1);
             match opened {
-                Ok(link) => {
+                Ok(connection) => {
                     state.refused.succeeded();
-                    state.links.push(Arc::clone(link));
+                    state.connections.push(Arc::clone(connection));
                 }
                 Err(why) => {
                     state.refused.failed(self.clock.now(), rand::random());
@@ -228,16 +230,16 @@ impl Pool {
 
 impl PoolState {
     /// The connections that take calls, as far as is known, the one with the fewest calls first.
-    fn by_load(&self) -> Vec<Arc<Link>> {
+    fn by_load(&self) -> Vec<Arc<Http2Connection>> {
         let mut loads: Vec<_> = self
-            .links
+            .connections
             .iter()
-            .filter_map(|link| Some((link.load()?, link)))
+            .filter_map(|connection| Some((connection.load()?, connection)))
             .collect();
         loads.sort_by_key(|(load, _)| *load);
         loads
             .into_iter()
-            .map(|(_, link)| Arc::clone(link))
+            .map(|(_, connection)| Arc::clone(connection))
             .collect()
     }
 
@@ -251,7 +253,10 @@ impl PoolState {
     }
 
     fn fresh(&self) -> usize {
-        self.links.iter().filter(|link| link.is_fresh()).count()
+        self.connections
+            .iter()
+            .filter(|connection| connection.is_fresh())
+            .count()
     }
 
     /// How many to open, so that as many as are wanted take calls; counts them as under way.
@@ -270,7 +275,11 @@ impl PoolState {
         if self.wasted.retry_at() > now {
             return 0;
         }
-        let allowed = self.links.iter().map(|link| link.streams()).max();
+        let allowed = self
+            .connections
+            .iter()
+            .map(|connection| connection.streams())
+            .max();
         if allowed == Some(0) && self.opening == 0 {
             // The next one may be of no more use.
             self.wasted.failed(now, rand::random());
@@ -283,7 +292,7 @@ impl PoolState {
     }
 
     fn count(&mut self, missing: usize) -> usize {
-        let missing = missing.min(MOST.saturating_sub(self.links.len() + self.opening));
+        let missing = missing.min(MOST.saturating_sub(self.connections.len() + self.opening));
         self.opening += missing;
         missing
     }
@@ -297,7 +306,12 @@ impl ConnectionWait<'_> {
             let mut state = lock(&pool.state);
             let (failed, why) = &state.failed;
             let has_failed = *failed > self.failed;
-            if has_failed && state.opening == 0 && state.links.iter().all(|link| link.is_retired())
+            if has_failed
+                && state.opening == 0
+                && state
+                    .connections
+                    .iter()
+                    .all(|connection| connection.is_retired())
             {
                 return Err(why.clone());
             }

@@ -4,8 +4,8 @@
 //! tasks, and a call would be late although it was handed over in time.
 //!
 //! So a call takes the connection for a moment, looks at the clock, hands over its request, and lets the connection
-//! write at once ([`Link::begin`]). A task of its own does all else: it reads, ends the connection with its idle time
-//! or its age, and asks a silent peer for a sign of life (PING, RFC 9113, section 6.7).
+//! write at once ([`Http2Connection::begin`]). A task of its own does all else: it reads, ends the connection with its
+//! idle time or its age, and asks a silent peer for a sign of life (PING, RFC 9113, section 6.7).
 //!
 //! A connection takes no new call once the peer says GOAWAY, its age is over, or it is shut (`heads`): the calls
 //! on it come to their ends, and then it closes.
@@ -46,7 +46,7 @@ const CLOSING: Duration = Duration::from_secs(1);
 const LEAD: u32 = 10;
 
 /// A connection that is open.
-pub(super) struct Link {
+pub(super) struct Http2Connection {
     /// `None` once it has ended.
     wire: Mutex<Option<Wire>>,
     heads: Heads,
@@ -55,7 +55,7 @@ pub(super) struct Link {
     /// From then on another one is opened ahead.
     lead_from: Instant,
     best_before: BestBefore,
-    state: Mutex<LinkState>,
+    state: Mutex<ConnectionState>,
     changed: Notify,
 }
 
@@ -66,7 +66,7 @@ pub(super) struct Wire {
     pub(super) send: Option<SendRequest<Bytes>>,
 }
 
-struct LinkState {
+struct ConnectionState {
     calls: usize,
     has_carried: bool,
     /// Since when it has no call, and when it ends then.
@@ -91,7 +91,7 @@ pub(super) struct CallStream {
 
 /// Counts a call. The last of its parts to be dropped.
 pub(super) struct Calling {
-    link: Arc<Link>,
+    connection: Arc<Http2Connection>,
     pool: Weak<Pool>,
 }
 
@@ -105,7 +105,7 @@ pub(super) enum NotBegun {
     Wrong,
 }
 
-impl Link {
+impl Http2Connection {
     pub(super) fn new(wire: Wire, heads: Heads, lifetimes: Arc<Lifetimes>) -> Arc<Self> {
         let now = Instant::now();
         let age = lifetimes.age(rand::random());
@@ -115,7 +115,7 @@ impl Link {
             heads,
             lead_from: now + age / LEAD * (LEAD - 1),
             best_before,
-            state: Mutex::new(LinkState {
+            state: Mutex::new(ConnectionState {
                 calls: 0,
                 has_carried: false,
                 idle_since: now,
@@ -361,32 +361,32 @@ impl Link {
 }
 
 impl Calling {
-    fn new(link: &Arc<Link>, pool: &Arc<Pool>) -> Self {
-        let mut state = lock(&link.state);
+    fn new(connection: &Arc<Http2Connection>, pool: &Arc<Pool>) -> Self {
+        let mut state = lock(&connection.state);
         state.calls += 1;
         state.has_carried = true;
         state.called = Instant::now();
         Self {
-            link: Arc::clone(link),
+            connection: Arc::clone(connection),
             pool: Arc::downgrade(pool),
         }
     }
 
-    pub(super) fn link(&self) -> &Arc<Link> {
-        &self.link
+    pub(super) fn connection(&self) -> &Arc<Http2Connection> {
+        &self.connection
     }
 }
 
 impl Drop for Calling {
     fn drop(&mut self) {
-        let link = &self.link;
-        let mut state = lock(&link.state);
+        let connection = &self.connection;
+        let mut state = lock(&connection.state);
         state.calls -= 1;
         if state.calls == 0 {
             state.idle_since = Instant::now();
-            let longest = link.lifetimes.idle_after(&HeaderMap::new());
-            state.ends = link.best_before.idle_until(longest);
-            link.changed.notify_one();
+            let longest = connection.lifetimes.idle_after(&HeaderMap::new());
+            state.ends = connection.best_before.idle_until(longest);
+            connection.changed.notify_one();
         }
         drop(state);
         if let Some(pool) = self.pool.upgrade() {
