@@ -1,5 +1,5 @@
 //! Shared by the crates that connect to servers: whether a server can be reached, the addresses of its host
-//! (`resolver`), TLS (`tls`), secrets (`secret`), and what caused an error (`causes`).
+//! (`resolver`), the stream to it (`stream`), TLS (`tls`), secrets (`secret`), and what caused an error (`causes`).
 
 use std::io;
 use std::net::SocketAddr;
@@ -15,11 +15,13 @@ pub(super) use self::causes::causes;
 pub use self::causes::find;
 pub use self::resolver::Resolver;
 pub use self::secret::Secret;
+pub use self::stream::{Duplex, ServerStream, secured};
 pub use self::tls::{ClientCertificate, Tls, TlsError, client_config};
 
 mod causes;
 mod resolver;
 mod secret;
+mod stream;
 mod tls;
 
 /// The state of a connection that is supervised and rebuilt by itself.

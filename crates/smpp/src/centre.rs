@@ -2,26 +2,21 @@
 
 use std::io;
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
-use rustls::pki_types::ServerName;
+use rustls::ClientConfig;
 use secrecy::ExposeSecret as _;
-use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
-use tokio_rustls::TlsConnector;
 
 use sluiced_pdu::{Bind, BindAs, Command, CommandStatus, Malformed, frame};
-use sluiced_ports::connect::{Resolver, Secret};
+use sluiced_ports::connect::{Resolver, Secret, ServerStream, secured};
 use sluiced_ports::dial::connect_detail;
 
 /// The sequence number of a bind.
 pub(super) const FIRST_SEQUENCE: u32 = 1;
-
-/// A connection, plain or TLS.
-pub(super) trait CentreStream: AsyncRead + AsyncWrite + Send + Unpin {}
-impl<T: AsyncRead + AsyncWrite + Send + Unpin> CentreStream for T {}
-pub(super) type BoxStream = Box<dyn CentreStream>;
 
 /// Where the centre is, and the account of a bind.
 pub(super) struct Centre {
@@ -29,7 +24,8 @@ pub(super) struct Centre {
     pub(super) resolver: Resolver,
     pub(super) host: String,
     pub(super) port: u16,
-    pub(super) tls: Option<(TlsConnector, ServerName<'static>)>,
+    /// The certificate must be for `host`.
+    pub(super) tls: Option<Arc<ClientConfig>>,
     pub(super) connect_timeout: Duration,
     pub(super) bind_as: BindAs,
     pub(super) system_id: String,
@@ -63,7 +59,7 @@ pub(super) enum OpenError {
 
 impl Centre {
     /// Connects and binds, at the first address of the host that does both.
-    pub(super) async fn open(&self) -> Result<BoxStream, OpenError> {
+    pub(super) async fn open(&self) -> Result<ServerStream, OpenError> {
         let found = timeout(self.connect_timeout, self.resolver.addresses(&self.host)).await;
         match found {
             Ok(Ok(addresses)) => self.open_first(&addresses).await,
@@ -75,7 +71,7 @@ impl Centre {
     }
 
     /// What the centre answers at one address counts for all of them: only where no answer comes the next one is tried.
-    async fn open_first(&self, addresses: &[IpAddr]) -> Result<BoxStream, OpenError> {
+    async fn open_first(&self, addresses: &[IpAddr]) -> Result<ServerStream, OpenError> {
         // Divided, so that a dead address does not take the time of the next.
         let each = self.connect_timeout / u32::try_from(addresses.len().max(1)).unwrap_or(u32::MAX);
         let mut last = OpenError::Unreached("the host has no address".to_owned());
@@ -90,7 +86,7 @@ impl Centre {
 
     /// Connects to an address within so long, and binds there. The bind has a time of its own: a centre may take longer
     /// for it, and binds that are given up can lock the account.
-    async fn open_at(&self, address: IpAddr, within: Duration) -> Result<BoxStream, OpenError> {
+    async fn open_at(&self, address: IpAddr, within: Duration) -> Result<ServerStream, OpenError> {
         let too_late = |what, within| OpenError::Unreached(format!("{what} within {within:?}"));
         let connected = timeout(within, self.connect_to(address)).await;
         let mut stream = connected
@@ -101,16 +97,12 @@ impl Centre {
         Ok(stream)
     }
 
-    async fn connect_to(&self, address: IpAddr) -> io::Result<BoxStream> {
+    async fn connect_to(&self, address: IpAddr) -> io::Result<ServerStream> {
         let tcp = TcpStream::connect((address, self.port)).await?;
-        tcp.set_nodelay(true)?;
-        match &self.tls {
-            Some((tls, name)) => Ok(Box::new(tls.connect(name.clone(), tcp).await?)),
-            None => Ok(Box::new(tcp)),
-        }
+        secured(tcp, self.tls.as_ref(), &self.host).await
     }
 
-    async fn bind(&self, stream: &mut BoxStream) -> Result<(), OpenError> {
+    async fn bind(&self, stream: &mut ServerStream) -> Result<(), OpenError> {
         let lost = |error: io::Error| {
             OpenError::Unreached(format!("connection lost during the bind: {error}"))
         };

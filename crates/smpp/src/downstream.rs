@@ -21,7 +21,6 @@ use rustls::pki_types::ServerName;
 use serde_json::json;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout};
-use tokio_rustls::TlsConnector;
 use url::Url;
 
 use super::centre::{BindSettings, Centre};
@@ -95,9 +94,9 @@ impl SmppDownstream {
             true => {
                 let ours = credentials.certificate.as_ref();
                 let config = tls(smpp.ca_file.as_deref(), ours, true)?;
-                let name = ServerName::try_from(host.clone())
+                ServerName::try_from(host.as_str())
                     .map_err(|_| Misconfigured::new("url", "its host is no name of a server"))?;
-                Some((TlsConnector::from(Arc::new(config)), name))
+                Some(Arc::new(config))
             }
         };
         let centre = Centre {

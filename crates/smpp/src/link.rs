@@ -20,12 +20,13 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::{info, warn};
 
-use super::centre::{BindSettings, BoxStream, Centre, FIRST_SEQUENCE, OpenError};
+use super::centre::{BindSettings, Centre, FIRST_SEQUENCE, OpenError};
 use super::reading::{SessionReader, UNBINDING};
 use super::session::{Session, WriteOutcome};
 use sluiced_core::backoff::Backoff;
 use sluiced_pdu::Command;
 use sluiced_ports::clock::Clock;
+use sluiced_ports::connect::ServerStream;
 use sluiced_ports::downstream::{InboundEvent, LeaveBy};
 use sluiced_ports::lock;
 use sluiced_telemetry::LogLimit;
@@ -240,7 +241,7 @@ impl Links {
     }
 
     /// Uses a connection until it ends; returns why it did.
-    async fn hold(&self, stream: BoxStream, stop: &CancellationToken) -> String {
+    async fn hold(&self, stream: ServerStream, stop: &CancellationToken) -> String {
         let (input, output) = tokio::io::split(stream);
         let session = Arc::new(Session::new(
             Box::new(output),

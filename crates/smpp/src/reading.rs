@@ -20,11 +20,12 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
-use super::centre::{BindSettings, BoxStream};
+use super::centre::BindSettings;
 use super::delivery::inbound_event;
 use super::session::{SegmentReply, Session};
 use crate::judge::SubmitReply;
 use sluiced_pdu::{Command, CommandStatus, Frame, frame, plain, response, response_id};
+use sluiced_ports::connect::ServerStream;
 use sluiced_ports::downstream::InboundEvent;
 
 /// How long to wait for the answer to an unbind.
@@ -35,7 +36,7 @@ pub(super) struct SessionReader<'a> {
     session: &'a Arc<Session>,
     settings: BindSettings,
     arrivals: Option<&'a mpsc::Sender<InboundEvent>>,
-    input: ReadHalf<BoxStream>,
+    input: ReadHalf<ServerStream>,
     received: Vec<u8>,
     /// The centre was asked whether it is there.
     asked: bool,
@@ -48,7 +49,7 @@ impl<'a> SessionReader<'a> {
         session: &'a Arc<Session>,
         settings: BindSettings,
         arrivals: Option<&'a mpsc::Sender<InboundEvent>>,
-        input: ReadHalf<BoxStream>,
+        input: ReadHalf<ServerStream>,
     ) -> Self {
         Self {
             session,

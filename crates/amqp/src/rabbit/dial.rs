@@ -19,15 +19,13 @@ use futures::{AsyncRead, AsyncWrite, Stream};
 use lapin::uri::{AMQPScheme, AMQPUri};
 use lapin::{AsyncTcpStream, Connection, ConnectionProperties};
 use rustls::ClientConfig;
-use rustls::pki_types::ServerName;
 use tokio::time::timeout;
-use tokio_rustls::TlsConnector;
-use tokio_util::compat::TokioAsyncReadCompatExt as _;
+use tokio_util::compat::{Compat, TokioAsyncReadCompatExt as _};
 
 use super::RabbitError;
 use super::frame_filter::{Control, Filtered};
 use super::options::{BrokerAddress, FRAME_MAX, RabbitOptions};
-use sluiced_ports::connect::{Resolver, first_stream};
+use sluiced_ports::connect::{Resolver, ServerStream, first_stream, secured};
 
 /// Where to connect to, and how.
 pub(super) struct Dial<'a> {
@@ -71,29 +69,17 @@ impl Dial<'_> {
     }
 }
 
-/// A stream to a broker, encrypted or not.
-trait BrokerStream: AsyncRead + AsyncWrite + Send + Unpin {}
-impl<S: AsyncRead + AsyncWrite + Send + Unpin> BrokerStream for S {}
-
 /// The stream to the first address that answers, with TLS if the URI says so. The certificate must be for the
 /// host of the URI.
 async fn open(
     uri: &AMQPUri,
     addresses: &[SocketAddr],
     tls: Option<&Arc<ClientConfig>>,
-) -> io::Result<Box<dyn BrokerStream>> {
+) -> io::Result<Compat<ServerStream>> {
     let stream = first_stream(addresses).await?;
-    // Acknowledgements are small, and must not wait to be sent together.
-    stream.set_nodelay(true)?;
-    match tls.filter(|_| uri.scheme == AMQPScheme::AMQPS) {
-        None => Ok(Box::new(stream.compat())),
-        Some(config) => {
-            let host = uri.authority.host.clone();
-            let name = ServerName::try_from(host).map_err(io::Error::other)?;
-            let connector = TlsConnector::from(Arc::clone(config));
-            Ok(Box::new(connector.connect(name, stream).await?.compat()))
-        }
-    }
+    let tls = tls.filter(|_| uri.scheme == AMQPScheme::AMQPS);
+    let opened = secured(stream, tls, &uri.authority.host).await?;
+    Ok(opened.compat())
 }
 
 /// How to speak TLS, if one of the addresses needs it.
@@ -118,7 +104,7 @@ type Kit = RuntimeParts<Tokio, Streams>;
 struct Streams(Tokio);
 
 impl Reactor for Streams {
-    type TcpStream = Filtered<Box<dyn BrokerStream>>;
+    type TcpStream = Filtered<Compat<ServerStream>>;
     type Sleep = <Tokio as Reactor>::Sleep;
 
     fn register<H: Read + Write + AsFd + AsRawFd + Send + 'static>(

@@ -19,9 +19,9 @@ use secrecy::{ExposeSecret, SecretString};
 use super::RedisOptions;
 use super::address::Address;
 use super::needs::right_denied;
-use super::stream::{self, DrivenConnection, Duplex};
+use super::stream::{self, DrivenConnection};
 use super::{refused, store_error, timed_out};
-use sluiced_ports::connect::{Resolver, Secret};
+use sluiced_ports::connect::{Resolver, Secret, ServerStream};
 use sluiced_ports::store::StoreError;
 use sluiced_settings::types::RedisMode;
 use sluiced_settings::urls::is_encoded;
@@ -123,7 +123,7 @@ impl Access {
         PubSub::new(&self.login(Peer::Redis), stream).await
     }
 
-    async fn stream(&self, at: &Address) -> io::Result<Box<dyn Duplex>> {
+    async fn stream(&self, at: &Address) -> io::Result<ServerStream> {
         let found = self.resolver.addresses(&at.host).await?;
         stream::open(at, &found, self.tls.as_ref()).await
     }

@@ -14,44 +14,29 @@ use redis::{
     AsyncConnectionConfig, Cmd, Pipeline, RedisConnectionInfo, RedisFuture, RedisResult, Value,
 };
 use rustls::ClientConfig;
-use rustls::pki_types::ServerName;
-use tokio::io::{AsyncRead, AsyncWrite};
-use tokio_rustls::TlsConnector;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::address::Address;
-use sluiced_ports::connect::first_stream;
+use sluiced_ports::connect::{ServerStream, first_stream, secured};
 
 const KEEPALIVE: Duration = Duration::from_secs(10);
-
-/// A stream to a server, encrypted or not.
-pub(super) trait Duplex: AsyncRead + AsyncWrite + Send + Unpin {}
-impl<S: AsyncRead + AsyncWrite + Send + Unpin> Duplex for S {}
 
 /// The stream to the first address of `at` that answers. Has no bound in time.
 pub(super) async fn open(
     at: &Address,
     found: &[IpAddr],
     tls: Option<&Arc<ClientConfig>>,
-) -> io::Result<Box<dyn Duplex>> {
+) -> io::Result<ServerStream> {
     let addresses: Vec<_> = found
         .iter()
         .map(|&ip| SocketAddr::new(ip, at.port))
         .collect();
     let stream = first_stream(&addresses).await?;
-    stream.set_nodelay(true)?;
     let socket = SockRef::from(&stream);
     let keepalive = TcpKeepalive::new().with_time(KEEPALIVE);
     socket.set_tcp_keepalive(&keepalive.with_interval(KEEPALIVE / 2))?;
     socket.set_tcp_user_timeout(Some(2 * KEEPALIVE))?;
-    match tls {
-        None => Ok(Box::new(stream)),
-        Some(config) => {
-            let name = ServerName::try_from(at.host.to_string()).map_err(io::Error::other)?;
-            let connector = TlsConnector::from(Arc::clone(config));
-            Ok(Box::new(connector.connect(name, stream).await?))
-        }
-    }
+    secured(stream, tls, &at.host).await
 }
 
 /// A connection, and the task that drives it, which ends with the last copy of it.
@@ -65,7 +50,7 @@ impl DrivenConnection {
     /// Logs in.
     pub(super) async fn start(
         login: &RedisConnectionInfo,
-        stream: Box<dyn Duplex>,
+        stream: ServerStream,
         config: AsyncConnectionConfig,
     ) -> RedisResult<Self> {
         let made = MultiplexedConnection::new_with_config(login, stream, config);

@@ -17,21 +17,18 @@ use http_body_util::{BodyExt as _, Empty, Limited};
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
-use rustls::pki_types::ServerName;
 use secrecy::ExposeSecret as _;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
-use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::lookup_host;
 use tokio::time::timeout;
-use tokio_rustls::TlsConnector;
 use url::Url;
 
 use super::broker_policies::{BrokerPolicy, OwnQueue, effects};
 use crate::rabbit::options::{RabbitOptions, RouteOptions, virtual_host};
 use crate::rabbit::topology::Target;
-use sluiced_ports::connect::{first_stream, why};
+use sluiced_ports::connect::{ServerStream, first_stream, secured, why};
 use sluiced_settings::types::QueueType;
 
 /// An answer is not larger: some hundred bytes for each queue of the virtual host.
@@ -160,9 +157,6 @@ fn unusable(route: &RouteOptions, target: Target, queue: &DescribedQueue) -> Opt
     ))
 }
 
-trait ApiStream: AsyncRead + AsyncWrite + Send + Unpin {}
-impl<S: AsyncRead + AsyncWrite + Send + Unpin> ApiStream for S {}
-
 /// One server of the API.
 struct Api<'a> {
     options: &'a RabbitOptions,
@@ -245,19 +239,20 @@ impl<'a> Api<'a> {
         }
     }
 
-    async fn connect(&self) -> std::io::Result<Box<dyn ApiStream>> {
+    async fn connect(&self) -> std::io::Result<ServerStream> {
         let host = self.url.host_str().unwrap_or_default();
         let port = self.url.port_or_known_default().unwrap_or(15672);
         let address = host.trim_matches(['[', ']']);
         let found: Vec<_> = lookup_host((address, port)).await?.collect();
         let stream = first_stream(&found).await?;
-        if self.url.scheme() == "http" {
-            return Ok(Box::new(stream));
-        }
-        let name = ServerName::try_from(address.to_owned()).map_err(std::io::Error::other)?;
-        let config = self.options.tls.client_config();
-        let connector = TlsConnector::from(Arc::new(config.map_err(std::io::Error::other)?));
-        Ok(Box::new(connector.connect(name, stream).await?))
+        let tls = match self.url.scheme() {
+            "http" => None,
+            _ => {
+                let config = self.options.tls.client_config();
+                Some(Arc::new(config.map_err(std::io::Error::other)?))
+            }
+        };
+        secured(stream, tls.as_ref(), address).await
     }
 }
 
