@@ -79,26 +79,6 @@ impl Rate {
     pub fn per_second(self) -> f64 {
         f64::from(self.units.get()) / self.window.as_secs_f64()
     }
-
-    /// The headroom that a row of slots needs when a message may take up to `largest` slots and is
-    /// sent at the last of them; `None` if so many units never fit into one window.
-    ///
-    /// A window `W` with lateness `J` then holds the units of `ceil((W + J) * N / P)` slots, and up
-    /// to `c - 1` more: slots before it whose message is sent in it. That is at most `N` if
-    /// `P >= (W + J) * N / (N - c + 1)`, and the answer is `P - W`, rounded up to a microsecond.
-    #[must_use]
-    pub fn headroom_with_cost(self, headroom: Duration, largest: Cost) -> Option<Duration> {
-        let units = u128::from(self.units.get());
-        let left = (units + 1).checked_sub(u128::from(largest.get()))?;
-        let window = u128::from(super::time::micros(self.window));
-        let span = window + u128::from(super::time::micros(headroom));
-        let whole = (span * units).checked_div(left)?;
-        let exact = whole * left == span * units;
-        let period = if exact { whole } else { whole + 1 };
-        u64::try_from(period - window)
-            .ok()
-            .map(Duration::from_micros)
-    }
 }
 
 impl FromStr for Rate {
@@ -273,52 +253,6 @@ mod tests {
             (3_600_000_001, "1h"),
         ] {
             assert_eq!(Span::rough(Duration::from_micros(micros)).to_string(), said);
-        }
-    }
-
-    #[test]
-    fn large_costs_ask_for_more_headroom() {
-        let grown = |text: &str, headroom, cost| {
-            let rate: Rate = text.parse().expect("a rate");
-            let cost = Cost::new(NonZeroU32::new(cost).expect("not zero"));
-            rate.headroom_with_cost(Duration::from_millis(headroom), cost)
-        };
-        let micros = |n| Some(Duration::from_micros(n));
-        assert_eq!(grown("400/1s", 5, 1), micros(5_000));
-        // 1.005 s * 400 / 391 = 1.028132...: no rounding down.
-        assert_eq!(grown("400/1s", 5, 10), micros(28_133));
-        // All of the window at once: then one message a window, spaced by all of its slots.
-        assert_eq!(grown("5/1s", 0, 5), micros(4_000_000));
-        assert_eq!(grown("5/1s", 0, 6), None);
-        assert_eq!(grown("5/1s", 0, 7), None);
-    }
-
-    /// The bound at its exact edge: messages of any costs in a row of slots, each sent at the last
-    /// of its slots and up to the headroom late, never fill a window.
-    #[test]
-    fn no_mix_of_costs_fills_a_window() {
-        for (units, most) in [(20_u64, 4_u64), (10, 10), (7, 3)] {
-            let rate: Rate = format!("{units}/1s").parse().expect("a rate");
-            let cost = Cost::new(NonZeroU32::new(most as u32).expect("not zero"));
-            let late = 5_000;
-            let headroom = rate.headroom_with_cost(Duration::from_micros(late), cost);
-            let period = 1_000_000 + super::super::time::micros(headroom.expect("it fits"));
-            // Varying costs: many different runs of them occur in this row.
-            let costs = (0..200_u64).map(|i| 1 + (i * i + i / 3) % most);
-            let mut slot = 0;
-            let sent: Vec<(u64, u64)> = costs
-                .map(|cost| {
-                    slot += cost;
-                    (slot * period / units, cost)
-                })
-                .collect();
-            for (i, (first, _)) in sent.iter().enumerate() {
-                // The first one as late as can be, the others in time: the fullest window.
-                let end = first + late + 1_000_000;
-                let within = sent[i..].iter().take_while(|(at, _)| *at < end);
-                let all: u64 = within.map(|(_, cost)| cost).sum();
-                assert!(all <= units, "{units} {most}: {all}");
-            }
         }
     }
 

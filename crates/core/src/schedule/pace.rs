@@ -55,7 +55,7 @@ pub struct Pace {
 
 impl Pace {
     /// The pace that keeps `rate` in any window, when calls arrive at most `headroom` apart from
-    /// their slots (`P = W + J` in the arithmetic of pacing). A horizon beyond a minute counts as
+    /// their slots: its period is the window and the headroom. A horizon beyond a minute counts as
     /// a minute, a headroom beyond 366 days as that.
     #[must_use]
     pub fn new(rate: Rate, headroom: impl Into<Headroom>, horizon: Duration) -> Self {
@@ -76,10 +76,9 @@ impl Pace {
         }
     }
 
-    /// This pace for messages that take up to `most` slots and are sent at the last of them. Then
-    /// `most - 1` slots of a window may belong to a message that is sent after it, so the period
-    /// grows until `units - (most - 1)` of them fill it. A cost above the units counts as the
-    /// units.
+    /// This pace for messages that take up to `most` slots and are sent at the last of them. Then up to
+    /// `most - 1` units that are sent in a window may belong to slots before it. So the period grows until
+    /// `units - (most - 1)` slots fill it. A cost above the units counts as the units.
     #[must_use]
     pub fn with_costs_up_to(self, most: Cost) -> Self {
         let beyond = (u64::from(most.get()) - 1).min(self.units - 1);
@@ -174,6 +173,12 @@ impl Pace {
     #[must_use]
     pub const fn kept_for_the_way(&self) -> Duration {
         Duration::from_micros(self.headroom - self.late)
+    }
+
+    /// By how much the period is longer than the window: the headroom, and the span of the slots of one message.
+    #[must_use]
+    pub const fn headroom_in_all(&self) -> Duration {
+        Duration::from_micros(self.headroom + self.spread)
     }
 
     /// How late a call may arrive after its slot.

@@ -1,5 +1,6 @@
 //! What the schedule guarantees: at its boundaries, and with random fleets.
 
+mod costs;
 mod line;
 mod rates;
 mod steps;

@@ -10,7 +10,7 @@ use crate::text::{HeadroomText, Length, RateText, TemplateText, WindowRate};
 use sluiced_core::headroom::{Bounds, Headroom};
 use sluiced_core::limits::generation::LostWait;
 use sluiced_core::rate::{Cost, Rate};
-use sluiced_core::schedule::DEFAULT_HORIZON;
+use sluiced_core::schedule::{DEFAULT_HORIZON, Pace};
 use sluiced_core::time::micros;
 use sluiced_core::zone::Zone;
 
@@ -382,11 +382,13 @@ impl Paced {
     }
 
     /// The headroom that the schedule needs, which grows with the largest cost; `None` if such a
-    /// message never fits. See [`Rate::headroom_with_cost`].
+    /// message never fits. See [`Pace::with_costs_up_to`].
     #[must_use]
     pub fn headroom_in_all(&self) -> Option<Duration> {
-        self.open_rate()
-            .headroom_with_cost(self.parts().all(), self.largest_cost())
+        let (rate, largest) = (self.open_rate(), self.largest_cost());
+        let pace = Pace::new(rate, self.parts(), self.horizon());
+        let fits = largest.get() <= rate.units().get();
+        fits.then(|| pace.with_costs_up_to(largest).headroom_in_all())
     }
 }
 
