@@ -108,7 +108,7 @@ async fn list(args: &ListRoutesArgs, out: &mut (impl Write + Send)) -> Result<()
         let is_known = found.policy.is_some();
         let standing = StoredLimit { found, lost: None };
         let state = match is_known {
-            true => state_in_words(&standing),
+            true => state_in_words(&standing.state()),
             false => "not running yet".to_owned(),
         };
         all.push((name, own.source, state));

@@ -10,10 +10,10 @@
 use std::io::{self, Write};
 use std::time::Duration;
 
-use crate::wire::{StoredLimit, closed_why};
 use sluiced_core::policy::UNTIL_RESUMED;
 use sluiced_core::rate::Span;
 use sluiced_core::time::StoreTime;
+use sluiced_status::LimitState;
 
 /// `letter` for one, `letters` for any other number.
 pub(super) fn plural(number: u64, what: &str) -> String {
@@ -81,36 +81,18 @@ pub(super) fn utc_of(at: StoreTime) -> String {
     utc(at.as_micros() / 1_000_000)
 }
 
-/// An operator's pause, and how long it lasts.
-pub(super) fn paused_in_words(by: &str, left: Duration) -> String {
-    if left > UNTIL_RESUMED {
-        format!("paused by {by} until resumed")
-    } else {
-        format!("paused by {by} for another {}", rough(left))
-    }
-}
-
-/// Whether anything passes.
-pub(super) fn state_in_words(standing: &StoredLimit) -> String {
-    let found = &standing.found;
-    let now = found.now;
-    let pause = found.policy.as_ref().and_then(|policy| {
-        let until = policy.paused_until(now)?;
-        let by = policy.pause.as_ref().map_or("", |pause| &pause.by);
-        Some((until.since(now), by))
-    });
-    match (pause, found.frozen_until, standing.lost) {
-        (Some((left, by)), ..) => paused_in_words(by, left),
-        (None, Some(until), _) => format!(
-            "frozen by the downstream for another {}",
-            rough(until.since(now))
-        ),
-        (None, None, Some((until, why))) => format!(
-            "closed for another {}: {}",
-            rough(until.since(now)),
-            closed_why(why)
-        ),
-        (None, None, None) => "open".to_owned(),
+/// Whether a limit grants anything.
+pub(super) fn state_in_words(state: &LimitState) -> String {
+    match state {
+        LimitState::Paused { left, by } if *left > UNTIL_RESUMED => {
+            format!("paused by {by} until resumed")
+        }
+        LimitState::Paused { left, by } => format!("paused by {by} for another {}", rough(*left)),
+        LimitState::Frozen { left } => {
+            format!("frozen by the downstream for another {}", rough(*left))
+        }
+        LimitState::Closed { left, why } => format!("closed for another {}: {why}", rough(*left)),
+        LimitState::Open => "open".to_owned(),
     }
 }
 

@@ -204,7 +204,10 @@ async fn answers(
             answers.push(free(&limit.name, why, Duration::ZERO));
         }
     }
-    if let (Some(hours), Some(now)) = (&trial.route.rules.hours, now) {
+    let rules = &trial.route.rules;
+    let own_hours = rules.own_hours.as_ref().zip(inputs.zone.clone());
+    let own_hours = own_hours.map(|(hours, zone)| hours.in_zone(zone));
+    if let (Some(hours), Some(now)) = (own_hours.as_ref().or(rules.hours.as_ref()), now) {
         let wait = hours.opens(now).since(now);
         let what = match wait.is_zero() {
             true => "open".to_owned(),
@@ -231,14 +234,15 @@ async fn answer(
     let blocked = paused
         .max(found.frozen_until)
         .map(|until| until.since(found.now));
+    let standing = StoredLimit {
+        found: found.clone(),
+        lost: None,
+    };
     let mut answer = LimitAnswer {
         limit: name.clone(),
         key: charge.key.0.as_deref().map(str::to_owned),
         cost: charge.cost.get(),
-        now: state_in_words(&StoredLimit {
-            found: found.clone(),
-            lost: None,
-        }),
+        now: state_in_words(&standing.state()),
         wait: Some(blocked.unwrap_or_default()),
         is_end: false,
     };

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::text::{counted, paused_in_words, printable, rough};
-use sluiced_status::{BARS, Fleet, MOVING, Replica, RouteState, time_left};
+use super::text::{counted, printable, rough, state_in_words};
+use sluiced_status::{BARS, Fleet, LimitState, MOVING, Replica, RouteState};
 use sluiced_telemetry::CHANGE;
 
 const BARS_OF_TEXT: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
@@ -118,7 +118,7 @@ impl TerminalPage {
             );
             let room = self.width.saturating_sub(columns.chars().count()).min(BARS);
             let line = self.cut(&(columns + &bars(&fleet.bars(name), allowed, room)));
-            let bad = ["paused", "frozen", "closed"].contains(&state);
+            let bad = LimitState::of(limit) != LimitState::Open;
             lines.push(if bad { self.paint(YELLOW, line) } else { line });
             if let Some(left) = fleet.left(name) {
                 let said = format!("  the downstream said that {left:.0} are left");
@@ -336,21 +336,9 @@ fn reasons(route: &RouteState) -> Vec<(&'static str, String)> {
 
 /// Why nothing passes, or less than configured.
 fn held_up(limit: &Value) -> Option<String> {
-    if let Some(left) = time_left(limit, "paused_until") {
-        return Some(paused_in_words(
-            limit["paused_by"].as_str().unwrap_or("?"),
-            left,
-        ));
-    }
-    if let Some(left) = time_left(limit, "frozen_until") {
-        return Some(format!(
-            "frozen by the downstream for another {}",
-            rough(left)
-        ));
-    }
-    if let Some(left) = time_left(limit, "closed_until") {
-        let why = limit["closed_why"].as_str().unwrap_or("?");
-        return Some(format!("closed for another {}: {why}", rough(left)));
+    let state = LimitState::of(limit);
+    if state != LimitState::Open {
+        return Some(state_in_words(&state));
     }
     let adapted = limit["adapted"].as_str()?;
     Some(format!(

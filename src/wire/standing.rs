@@ -18,6 +18,7 @@ use sluiced_ports::limits::limit_key;
 use sluiced_ports::store::{Inspection, Store, StoreError};
 use sluiced_settings::policy;
 use sluiced_settings::types::Limit;
+use sluiced_status::LimitState;
 
 /// A limit as the store has it.
 #[derive(Debug)]
@@ -69,15 +70,25 @@ pub async fn closed_by_loss(
 }
 
 impl StoredLimit {
-    /// Whether anything passes, in one word.
+    /// Whether anything passes.
     #[must_use]
-    pub fn word(&self) -> &'static str {
-        let paused = self.paused_until().is_some();
-        match (paused, self.found.frozen_until, self.lost) {
-            (true, ..) => "paused",
-            (false, Some(_), _) => "frozen",
-            (false, None, Some(_)) => "closed",
-            (false, None, None) => "open",
+    pub fn state(&self) -> LimitState {
+        let Inspection { now, policy, .. } = &self.found;
+        let left = |until: StoreTime| until.since(*now);
+        match (self.paused_until(), self.found.frozen_until, self.lost) {
+            (Some(until), ..) => LimitState::Paused {
+                left: left(until),
+                by: policy
+                    .as_ref()
+                    .and_then(|policy| policy.pause.as_ref())
+                    .map_or_else(String::new, |pause| pause.by.clone()),
+            },
+            (None, Some(until), _) => LimitState::Frozen { left: left(until) },
+            (None, None, Some((until, why))) => LimitState::Closed {
+                left: left(until),
+                why: closed_why(why).to_owned(),
+            },
+            (None, None, None) => LimitState::Open,
         }
     }
 
@@ -115,7 +126,7 @@ impl StoredLimit {
             "origin": policy.map(|policy| policy.origin.name()),
             "by": policy.map(|policy| &policy.by),
             "since": policy.map(|policy| policy.changed.since().to_string()),
-            "state": self.word(),
+            "state": self.state().word(),
             "paused_until": paused_until.map(|at| at.to_string()),
             "paused_by": paused_until.and(policy).and_then(|s| s.pause.as_ref()).map(|p| &p.by),
             "frozen_until": found.frozen_until.map(|at| at.to_string()),

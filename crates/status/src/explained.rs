@@ -7,7 +7,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde_json::Value;
 
-use super::{Fleet, LimitWait, RouteState, Routes};
+use super::{Fleet, LimitState, LimitWait, RouteState, Routes};
 use sluiced_core::policy::UNTIL_RESUMED;
 use sluiced_core::rate::Span;
 use sluiced_telemetry::waits::ROUTE;
@@ -81,27 +81,17 @@ impl Fleet {
     }
 }
 
-/// How long after `now` of a limit (as [`Limits`](crate::Limits) has it) its time called `name` is; `None`: it has
-/// none.
-#[must_use]
-pub fn time_left(limit: &Value, name: &str) -> Option<Duration> {
-    let time = |name: &str| limit[name].as_str()?.parse::<Timestamp>().ok();
-    let left = time(name)?.duration_since(time("now")?);
-    Some(Duration::try_from(left).unwrap_or_default())
-}
-
 /// That a limit lets nothing pass, if it is one of `own` and does so.
 fn shut_by(limit: &Value, own: &[String]) -> Option<String> {
     let name = own.iter().find(|name| limit["name"] == **name)?;
-    let state = limit["state"].as_str()?;
-    if !["paused", "frozen", "closed"].contains(&state) {
-        return None;
-    }
-    let left = time_left(limit, &format!("{state}_until"))
-        .map(|left| Duration::from_secs(left.as_micros().div_ceil(1_000_000) as u64))
-        .filter(|left| *left <= UNTIL_RESUMED)
-        .map_or_else(String::new, |left| format!(" for another {}", Span(left)));
-    Some(format!("its limit {name} is {state}{left}"))
+    let state = LimitState::of(limit);
+    let left = state.left()?;
+    let left = Duration::from_secs(left.as_micros().div_ceil(1_000_000) as u64);
+    let lasts = match left <= UNTIL_RESUMED {
+        true => format!(" for another {}", Span(left)),
+        false => String::new(),
+    };
+    Some(format!("its limit {name} is {}{lasts}", state.word()))
 }
 
 /// What messages of a route wait for at one of its limits, or at the route itself: a pause, or a freeze if none of them

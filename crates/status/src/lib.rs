@@ -14,7 +14,8 @@
 //! ```
 //!
 //! `state` is what one replica reports. `fleet` puts the reports together: sums over the fleet, the last events;
-//! `explained` says why taps are closed. [`admin`] is the listener that serves them, with `/metrics` and the probes.
+//! `explained` says why taps are closed, and `limit_state` whether a limit grants anything. [`admin`] is the listener
+//! that serves them, with `/metrics` and the probes.
 //!
 //! **Public API**: [`Board`] makes and reads reports, [`Fleet`] is all of them together, [`admin`] serves them.
 //!
@@ -25,6 +26,7 @@ mod board;
 mod explained;
 mod fleet;
 mod history;
+mod limit_state;
 mod sample;
 mod state;
 
@@ -34,9 +36,9 @@ use futures::future::BoxFuture;
 use serde_json::Value;
 
 pub use self::board::Board;
-pub use self::explained::time_left;
 pub use self::fleet::{Fleet, RouteFacts, Routes};
 pub use self::history::Curve;
+pub use self::limit_state::LimitState;
 pub use self::state::{
     CLOSED_HOURS, LimitUse, LimitWait, MOVING, Missing, PROBES_ONLY, Replica, RouteState,
 };

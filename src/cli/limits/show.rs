@@ -142,7 +142,7 @@ impl ListedLimit {
             in_force,
             format!("{} {}", policy.updates, policy.origin.name()),
             ago(policy.changed.since(), now),
-            self.standing.word().to_owned(),
+            self.standing.state().word().to_owned(),
         ]
     }
 
@@ -214,7 +214,7 @@ impl ListedLimit {
         }
         let by = updated_by(policy, now);
         all.push(("version", format!("{}, {by}", policy.updates)));
-        all.push(("state", state_in_words(&self.standing)));
+        all.push(("state", state_in_words(&self.standing.state())));
         all
     }
 

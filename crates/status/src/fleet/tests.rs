@@ -335,7 +335,10 @@ fn a_route_waits_for_its_own_limits_only() {
         replicas: vec![replica],
         limits: vec![
             json!({"name": "account", "state": "open"}),
-            json!({"name": "sender", "state": "paused"}),
+            json!({
+                "name": "sender", "state": "paused", "now": "2026-01-01T00:00:00Z",
+                "paused_until": "2026-12-31T00:00:00Z",
+            }),
         ],
         ..Fleet::default()
     };
