@@ -102,7 +102,7 @@ async fn probe_queue(
             consumers,
             classic,
             left_behind,
-            as_they_are,
+            warnings,
         }) => {
             let mut said =
                 format!("queue `{queue}`: ready messages {messages}, consumers {consumers}");
@@ -111,7 +111,7 @@ async fn probe_queue(
                     "; warning: {parked} messages stand parked in {queue}.parked.*, from when fair_by was set: they are consumed too; delete these queues when they are empty"
                 );
             }
-            said += &as_warnings(&as_they_are);
+            said += &as_warnings(&warnings);
             if classic {
                 said += CLASSIC_QUEUE;
             }
@@ -123,9 +123,9 @@ async fn probe_queue(
             }
             Ok(said)
         }
-        Ok(QueueState::Hidden { as_they_are }) => Ok(format!(
+        Ok(QueueState::Hidden { warnings }) => Ok(format!(
             "queue `{queue}` can be consumed; warning: the user may not look at it (RabbitMQ 4.2.6 and 4.3.0 ask for the right to configure): messages at the broker are not counted{}",
-            as_warnings(&as_they_are)
+            as_warnings(&warnings)
         )),
         Ok(QueueState::WouldBeDeclared) => Ok(format!(
             "queue `{queue}` does not exist and would be declared"

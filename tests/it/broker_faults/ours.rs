@@ -262,6 +262,31 @@ async fn a_purge_of_dead_letters_is_reported_and_a_reader_is_not() {
     bench.subscription.close(BOUND).await;
 }
 
+/// A quorum queue without a leader counts nothing: its letters are there, and are not reported as purged.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn dead_letters_whose_queue_has_no_leader_are_not_reported_as_purged() {
+    let (_turn, server) = turn().await;
+    let broker = Broker::connect(&server.url()).await;
+    let mut bench = Bench::start(options(server), QueueType::Quorum);
+    let dead_queue = format!("{}.dead", bench.queue);
+    broker.declare(&bench.queue, "quorum").await;
+    broker.publish(&bench.queue, messages(1..=3)).await;
+    for delivery in bench.take(3).await {
+        assert!(delivery.settle(dead()));
+    }
+    let counted = |count| {
+        let events = &bench.events;
+        move || events.settled_as("dead counted") == count
+    };
+    eventually(BOUND, "the letters are counted", counted(3)).await;
+    server.stop_quorum_queue(&dead_queue);
+    let looks = || bench.events.settled_as("looks at dead letters");
+    let before = looks();
+    eventually(BOUND, "it is counted again", || looks() > before + 1).await;
+    assert_eq!(bench.events.settled_as("vanished"), 0);
+    bench.subscription.close(BOUND).await;
+}
+
 /// A policy that deletes what is unused. The times are the subject of this test: the messages stay for longer than
 /// that, and the renewal of quorum queues, which is every ten minutes, is every second here. Classic queues are looked
 /// at every ten seconds.

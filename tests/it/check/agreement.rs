@@ -273,25 +273,33 @@ async fn a_broker_that_asks_for_a_right_to_look_works() {
     broker.declare("agree", "quorum").await;
     let downstream = Recorder::accepting().await;
     // Declares the queues beside it, and ends.
-    let urls = |rabbit: String| Urls {
-        rabbit,
-        redis: RedisServer::shared().url(),
-        downstream: format!("http://{}/send", downstream.address),
-        queue: "agree",
-        ..Urls::default()
+    let text = |rabbit: String| {
+        let urls = Urls {
+            rabbit,
+            redis: RedisServer::shared().url(),
+            downstream: format!("http://{}/send", downstream.address),
+            queue: "agree",
+            ..Urls::default()
+        };
+        let queue = "fair_by = \"{{ body.n }}\"\nqueue =";
+        urls.text(name).replace("queue =", queue)
     };
-    let mut first = Daemon::start_with(&urls(url.clone()).text(name), |_| {});
+    let mut first = Daemon::start_with(&text(url.clone()), |_| {});
     first.ready().await;
     first.stop(&[NEW_SCHEDULE]).await;
     rabbit.set_permissions(name, name, ["^$", ".*", ".*"]);
     let strict = StrictBroker::to(rabbit.port()).await;
     let at = url.rsplit_once('@').unwrap().0;
-    let text = urls(format!("{at}@{}/{name}", strict.address())).text(name);
+    let text = text(format!("{at}@{}/{name}", strict.address()));
     let (said, code) = check_connect(&text);
     assert_eq!(code, Some(0), "{said}");
     let queue = line(&said, "routes.agree.queue: ok: ");
     assert!(
         queue.contains("warning: the user may not look at it"),
+        "{queue}"
+    );
+    assert!(
+        queue.contains("the user may not look at agree.parked.*: no message is parked"),
         "{queue}"
     );
     let messages = (1..=5).map(|n| (body(n), BasicProperties::default()));
@@ -301,6 +309,8 @@ async fn a_broker_that_asks_for_a_right_to_look_works() {
     daemon.ready().await;
     let not_counted = "messages at the broker are not counted";
     daemon.says(not_counted).await;
-    daemon.stop(&[NEW_SCHEDULE, not_counted]).await;
+    let not_parked = "no message is parked";
+    daemon.says(not_parked).await;
+    daemon.stop(&[NEW_SCHEDULE, not_counted, not_parked]).await;
     assert_eq!(broker.counts("agree").await, Some((0, 0)));
 }

@@ -37,6 +37,9 @@ impl QueueEvents for Counted {
     }
 
     fn counted(&self, _route: &str, part: QueuePart, count: u64) {
+        if part == QueuePart::Dead {
+            self.add("looks at dead letters", 1);
+        }
         if count > 0 {
             let name = match part {
                 QueuePart::Ready => "ready counted",

@@ -22,6 +22,7 @@ use crate::rabbit::connections::live::LiveConnection;
 use crate::rabbit::options::{RabbitOptions, RouteOptions, addresses, virtual_host};
 use crate::rabbit::topology::standing::Standing;
 use crate::rabbit::topology::{DURABLE, QueueCounts, Target, type_arguments};
+use sluiced_core::parking::ParkedQueue;
 use sluiced_ports::store::FleetNames;
 use sluiced_settings::types::QueueType;
 
@@ -40,13 +41,13 @@ pub enum QueueState {
         classic: bool,
         /// Messages in the parked queues beside it, if the route does not park and there are any.
         left_behind: Option<u32>,
-        /// Queues of ours that are used as they are, and why.
-        as_they_are: Vec<String>,
+        /// What an operator should know of the queues of ours.
+        warnings: Vec<String>,
     },
     /// The user may consume it, and may not look at it (RabbitMQ 4.2.6 and 4.3.0 ask for the right to configure it).
     Hidden {
-        /// Queues of ours that are used as they are, and why.
-        as_they_are: Vec<String>,
+        /// What an operator should know of the queues of ours.
+        warnings: Vec<String>,
     },
     /// The queue is missing, and the daemon would declare it.
     WouldBeDeclared,
@@ -123,7 +124,7 @@ pub async fn queue(
 async fn look(live: &LiveConnection, route: &RouteOptions) -> Result<QueueState, RabbitError> {
     let channel = live.open_channel().await?;
     let found = live.find(&channel, route.queue()).await;
-    let as_they_are = match &found {
+    let warnings = match &found {
         Err(RabbitError::Missing { .. }) if !route.settings.declare => Vec::new(),
         Err(RabbitError::Refused { .. }) => tried(live, route, true).await?,
         found => tried(live, route, found.is_ok()).await?,
@@ -144,10 +145,10 @@ async fn look(live: &LiveConnection, route: &RouteOptions) -> Result<QueueState,
                 consumers,
                 classic,
                 left_behind: (!left.is_empty()).then_some(parked),
-                as_they_are,
+                warnings,
             })
         }
-        Err(RabbitError::Refused { .. }) => Ok(QueueState::Hidden { as_they_are }),
+        Err(RabbitError::Refused { .. }) => Ok(QueueState::Hidden { warnings }),
         Err(RabbitError::Missing { .. }) if route.settings.declare => {
             Ok(QueueState::WouldBeDeclared)
         }
@@ -157,7 +158,7 @@ async fn look(live: &LiveConnection, route: &RouteOptions) -> Result<QueueState,
 }
 
 /// Tries the rights to a route's queues, and the settings of those of ours that are there; `found`: the work
-/// queue is there. Returns those that are used as they are, in words.
+/// queue is there. Returns what an operator should know of them.
 async fn tried(
     live: &LiveConnection,
     route: &RouteOptions,
@@ -182,6 +183,12 @@ async fn tried(
             _ => {}
         }
     }
+    if route.parks() && !may_look_at_parked(live, route).await? {
+        others.push(format!(
+            "the user may not look at {}.parked.*: no message is parked, so fair_by has no effect on the messages that a tenant has beyond the prefetch",
+            route.queue()
+        ));
+    }
     // Queues that exist do not show whether copies may be published to new ones, which waits need.
     let nowhere = format!("{}.wait.none", route.queue());
     if not_compared.is_empty() {
@@ -195,6 +202,22 @@ async fn tried(
         ));
     }
     Ok(others)
+}
+
+/// How many messages are parked must be known, and that they are counted by looking at their queues.
+async fn may_look_at_parked(
+    live: &LiveConnection,
+    route: &RouteOptions,
+) -> Result<bool, RabbitError> {
+    for parked_queue in ParkedQueue::all() {
+        let queue = Target::Parked(parked_queue).queue(route.queue());
+        match live.look_for(&queue).await {
+            Ok(_) | Err(RabbitError::Missing { .. }) => {}
+            Err(RabbitError::Refused { .. }) => return Ok(false),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(true)
 }
 
 /// Needs the right to write to the default exchange: the broker returns what no queue takes.

@@ -246,7 +246,7 @@ impl QueueCounter {
     }
 
     /// Looks again where there were more dead letters before: a letter that was taken to keep the queue from expiring
-    /// is back by now.
+    /// is back by now. A quorum queue without a leader counts nothing, and cannot be read.
     async fn look_again(
         &self,
         live: &LiveConnection,
@@ -255,7 +255,16 @@ impl QueueCounter {
         before: u64,
     ) -> Result<(), RabbitError> {
         sleep(OFTEN).await;
-        let now = u64::from(live.find(channel, queue).await?.messages);
+        let mut now = live.find(channel, queue).await?.messages;
+        if now == 0 {
+            match live.read_one(queue).await {
+                // Where the user may not read it, the count is believed.
+                Ok(()) | Err(RabbitError::Refused { .. }) => {}
+                Err(error) => return Err(error),
+            }
+            now = live.find(channel, queue).await?.messages;
+        }
+        let now = u64::from(now);
         let (queues, target) = (&self.queues, Target::Dead);
         queues.counts.note_count(target, now, queues.clock.now());
         if now < before {

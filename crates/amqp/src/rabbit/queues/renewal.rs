@@ -72,8 +72,8 @@ impl Renewal {
 }
 
 impl LiveConnection {
-    /// Reads a message, and gives it back by ending its channel.
-    async fn read_one(&self, queue: &str) -> Result<(), RabbitError> {
+    /// Reads a message, if there is one, and gives it back by ending its channel.
+    pub(super) async fn read_one(&self, queue: &str) -> Result<(), RabbitError> {
         let channel = self.open_channel().await?;
         let options = BasicGetOptions { no_ack: false };
         self.answer_to("basic.get", channel.basic_get(queue.into(), options))

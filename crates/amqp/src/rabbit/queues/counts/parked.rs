@@ -32,6 +32,13 @@ const SELDOM: u32 = 10;
 /// replicas that still park are likely to stop then.
 const LOOK: Duration = Duration::from_secs(60);
 
+/// What the looks at all parked queues show.
+enum ParkedCount {
+    Known(u64),
+    /// The user may not look at one of them, and why.
+    Refused(String),
+}
+
 /// Keeps the count up to date for as long as its session lives; unknown afterwards.
 pub(super) struct ParkedCounter(pub(super) QueueCounter);
 
@@ -39,12 +46,23 @@ impl ParkedCounter {
     pub(super) async fn run(self) {
         let Self(counter) = &self;
         let parked = &counter.queues.parked;
+        let mut is_told = false;
         loop {
             match self.count().await {
-                Ok(count) => {
+                Ok(ParkedCount::Known(count)) => {
                     counter.report_count(QueuePart::Parked, count);
                     // What was added meanwhile is in the next count.
                     parked.send_replace(Some(count));
+                }
+                Ok(ParkedCount::Refused(reason)) => {
+                    parked.send_replace(None);
+                    if !std::mem::replace(&mut is_told, true) {
+                        let route = &counter.queues.route.name;
+                        tracing::warn!(%route, error = reason, "no message is parked, so a tenant of `fair_by` with many messages holds up the others: the user may not look at the parked queues, for which RabbitMQ 4.2.6 and 4.3.0 ask for the right to configure them");
+                    }
+                    // Each look that is refused costs a channel.
+                    sleep(EVERY).await;
+                    continue;
                 }
                 // If more than this question failed, the session notices that by itself.
                 Err(error) => {
@@ -62,7 +80,7 @@ impl ParkedCounter {
         }
     }
 
-    async fn count(&self) -> Result<u64, RabbitError> {
+    async fn count(&self) -> Result<ParkedCount, RabbitError> {
         let Self(counter) = self;
         let live = counter.queues.connections.counting.acquire().await?;
         let mut channel = live.open_channel().await?;
@@ -82,7 +100,10 @@ impl ParkedCounter {
                     there.push(parked_queue);
                 }
                 LookResult::Missing => gone.push(parked_queue),
-                LookResult::Refused(reason) => return Err(RabbitError::Refused { reason }),
+                LookResult::Refused(reason) => {
+                    live.close(&channel, "counted").await.ok();
+                    return Ok(ParkedCount::Refused(reason));
+                }
             }
         }
         // Whether this is answered changes nothing.
@@ -96,7 +117,7 @@ impl ParkedCounter {
             counter.try_again(Target::Parked(parked_queue)).await;
         }
         match missing.map(Target::Parked) {
-            None => Ok(count),
+            None => Ok(ParkedCount::Known(count)),
             Some(target) => Err(RabbitError::Missing {
                 queue: target.queue(counter.queues.route.queue()),
             }),
