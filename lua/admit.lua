@@ -3,7 +3,7 @@
 --
 -- KEYS     see limits/common.lua
 -- ARGV     1…  see limits/common.lua, then: wanted (how many slots), replica (names the asker
---          to those that free room), how many candidates; for each: flags (1: it waited, 2: others wait for
+--          to those that free room), how many candidates; for each: flags (1: it was denied, 2: others wait for
 --          a call to end), slots, ticket, when it became a dead letter (0: never), how many charges, and for
 --          each charge: cell, cost
 -- Reply    {now, number, writes, others, …}, and for each candidate
@@ -86,12 +86,12 @@ local function shut(charges)
   return true
 end
 
-local function deny(charges, waited)
+local function deny(charges, was_denied)
   local latest, by = 0, 1
   for i = 1, #charges do
     local fit = charges[i].fit
     local back = fit
-    if fit ~= FULL and fit > now and not waited then back = max(charges[i].cell.next_return, fit) end
+    if fit ~= FULL and fit > now and not was_denied then back = max(charges[i].cell.next_return, fit) end
     if back > latest then latest, by = back, i end
   end
   local cell, fit = charges[by].cell, charges[by].fit
@@ -100,14 +100,14 @@ local function deny(charges, waited)
   if fit == FULL then
     cell.full = true
     wait(cell)
-  elseif not waited and cell.taken then
+  elseif not was_denied and cell.taken then
     cell.next_return = min(latest + cell.kind.spacing(cell.rule, charges[by].cost), now + RETURN_MAX)
     cell.changed = true
   end
 end
 
 -- Returns whether it is granted.
-local function decide(charges, waited, others_wait, ticket, died)
+local function decide(charges, was_denied, others_wait, ticket, died)
   if shut(charges) then return false end
   for i = 1, #charges do
     local most = charges[i].cell.rule.most
@@ -119,8 +119,8 @@ local function decide(charges, waited, others_wait, ticket, died)
   for i = 1, #charges do
     local cell = charges[i].cell
     look(cell)
-    if not cell.taken and cell.kind.first_sight then
-      cell.taken = cell.kind.first_sight(cell.rule)
+    if not cell.taken and cell.kind.initial_state then
+      cell.taken = cell.kind.initial_state(cell.rule)
       cell.changed = cell.changed or cell.taken ~= nil
     end
     local release_own_claim = cell.taken and cell.kind.release_own_claim
@@ -128,9 +128,10 @@ local function decide(charges, waited, others_wait, ticket, died)
   end
   for i = 1, #charges do
     local cell = charges[i].cell
-    local ended = cell.taken and cell.kind.ended and cell.kind.ended(cell.taken)
-    if ended then
-      answer(6, i - 1, ended)
+    local reason_not_to_call = cell.kind.reason_not_to_call
+    local reason = cell.taken and reason_not_to_call and reason_not_to_call(cell.taken)
+    if reason then
+      answer(6, i - 1, reason)
       return false
     end
   end
@@ -141,7 +142,7 @@ local function decide(charges, waited, others_wait, ticket, died)
     fits = fits and charge.fit == now
   end
   if not fits then
-    deny(charges, waited)
+    deny(charges, was_denied)
     return false
   end
   answer(0)

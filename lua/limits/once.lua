@@ -66,7 +66,7 @@ function kinds.o.release_own_claim(s, ticket, died)
 end
 
 -- Why a message is not called: 0: it was accepted, 1: that is unknown; nil: it may be called.
-function kinds.o.ended(s)
+function kinds.o.reason_not_to_call(s)
   if s.done then return 0 end
   return s.ticket and s.ends <= now and 1 or nil
 end

@@ -111,4 +111,4 @@ function kinds.t.expires_at(r, s)
 end
 function kinds.t.span(r) return r.memory end
 function kinds.t.back_at(r, s) return full_at(r, s) end
-function kinds.t.first_sight(r) return r.empty and unseen(r) or nil end
+function kinds.t.initial_state(r) return r.empty and unseen(r) or nil end

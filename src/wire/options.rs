@@ -3,19 +3,16 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
 use super::WireError;
 use sluiced_amqp::rabbit::{RENEW, RabbitOptions, RouteOptions};
 use sluiced_core::dying::ASIDE;
+use sluiced_core::ladder::Ladder;
 use sluiced_ports::connect::Secret;
 use sluiced_ports::connect::{ClientCertificate, Tls};
 use sluiced_settings::secrets::{SecretError, Secrets};
 use sluiced_settings::types::{Route, Settings};
 use sluiced_store::redis::RedisOptions;
-
-/// How far the wait ladder of a route with keyed limits reaches.
-const LONGEST_WAIT: Duration = Duration::from_secs(24 * 3600);
 
 /// The secret in a file, which is read again at each use.
 pub(super) fn rotating_secret(
@@ -70,10 +67,10 @@ pub(super) fn route(settings: &Settings, name: &str, route: Arc<Route>) -> Route
         let limit = settings.limits.get(name);
         limit.is_some_and(|limit| limit.as_paced().is_none())
     };
-    // A key with a long backlog sends messages away for hours: the longest rung saves rounds.
+    // A key with a long backlog sends messages away for hours: the longest rungs save rounds.
     let longest_wait = |route: &Route| {
         if route.limits.iter().any(keyed) {
-            LONGEST_WAIT
+            Ladder::LONGEST
         } else {
             route.retry.max.get().max(ASIDE)
         }

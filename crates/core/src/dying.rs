@@ -34,7 +34,7 @@ pub struct Dying {
     most: Option<NonZeroU32>,
     in_a_row: u32,
     /// When the present interval of [`ASIDE`] began, and how many messages were set aside in it.
-    minute: Option<Mono>,
+    interval_began: Option<Mono>,
     aside: u32,
 }
 
@@ -45,7 +45,7 @@ impl Dying {
         Self {
             most,
             in_a_row: 0,
-            minute: None,
+            interval_began: None,
             aside: 0,
         }
     }
@@ -68,8 +68,11 @@ impl Dying {
             self.in_a_row = self.in_a_row.saturating_add(1);
             return Unfit::Dies;
         }
-        if self.minute.is_none_or(|began| now.since(began) >= ASIDE) {
-            self.minute = Some(now);
+        if self
+            .interval_began
+            .is_none_or(|began| now.since(began) >= ASIDE)
+        {
+            self.interval_began = Some(now);
             self.aside = 0;
         }
         self.aside = self.aside.saturating_add(1);
@@ -84,7 +87,7 @@ impl Dying {
     /// For how long no message is taken, because so many were set aside already; `None`: they are taken.
     #[must_use]
     pub fn pause_left(&self, now: Mono) -> Option<Duration> {
-        let left = ASIDE.checked_sub(now.since(self.minute?))?;
+        let left = ASIDE.checked_sub(now.since(self.interval_began?))?;
         let is_full = self.sets_aside() && self.aside >= MOST_ASIDE;
         (is_full && !left.is_zero()).then_some(left)
     }

@@ -141,8 +141,9 @@ pub struct AskedWait {
 }
 
 impl AskedWait {
-    /// For an answer that means "not now".
-    fn longest_known(self) -> Option<Duration> {
+    /// For an answer that means "not now". What it asks for counts, also where the reset is later: the reset may belong
+    /// to a quota that still has units.
+    fn asked_or_reset(self) -> Option<Duration> {
         self.asked.or(self.reset)
     }
 }
@@ -238,7 +239,7 @@ impl<E: Listed> Judge<E> {
         let waited = match meaning {
             Meaning::Accepted | Meaning::Permanent => None,
             Meaning::Transient => waits.asked,
-            Meaning::Held | Meaning::Throttled => waits.longest_known(),
+            Meaning::Held | Meaning::Throttled => waits.asked_or_reset(),
         };
         let most = self.max_throttle_wait;
         let wait = waited.unwrap_or(self.throttle_wait).min(most);

@@ -40,8 +40,11 @@ pub struct Ladder {
 }
 
 impl Ladder {
+    /// The longest rung of any ladder: 68 minutes.
+    pub const LONGEST: Duration = Duration::from_secs(1 << (RUNGS - 1));
+
     /// A ladder for waits of up to `longest`: it has the rung of one second, and those of two, four … seconds up to
-    /// `longest`, 4096 s (68 minutes) at most. A longer wait takes several rounds.
+    /// `longest`, [`Self::LONGEST`] at most. A longer wait takes several rounds.
     #[must_use]
     pub fn up_to(longest: Duration) -> Self {
         let seconds = longest.as_secs().max(1);
@@ -74,7 +77,7 @@ mod tests {
 
     use super::*;
 
-    fn step(longest: u64, remaining_ms: u64) -> u64 {
+    fn rung(longest: u64, remaining_ms: u64) -> u64 {
         Ladder::up_to(Duration::from_secs(longest))
             .rung(Duration::from_millis(remaining_ms))
             .length()
@@ -82,39 +85,39 @@ mod tests {
     }
 
     #[test]
-    fn the_largest_step_within_the_delay() {
-        assert_eq!(step(3600, 1000), 1);
-        assert_eq!(step(3600, 3500), 2);
-        assert_eq!(step(3600, 4000), 4);
-        assert_eq!(step(3600, 3_600_000), 2048);
-        assert_eq!(step(86_400, 86_400_000), 4096);
+    fn the_longest_rung_within_the_delay() {
+        assert_eq!(rung(3600, 1000), 1);
+        assert_eq!(rung(3600, 3500), 2);
+        assert_eq!(rung(3600, 4000), 4);
+        assert_eq!(rung(3600, 3_600_000), 2048);
+        assert_eq!(rung(86_400, 86_400_000), 4096);
     }
 
     #[test]
-    fn a_step_that_is_hardly_longer_saves_a_round() {
-        assert_eq!(step(3600, 3900), 4);
-        assert_eq!(step(3600, 3800), 2);
+    fn a_rung_that_is_hardly_longer_saves_a_round() {
+        assert_eq!(rung(3600, 3900), 4);
+        assert_eq!(rung(3600, 3800), 2);
     }
 
     #[test]
     fn the_ends_of_the_ladder() {
-        assert_eq!(step(3600, 0), 1);
-        assert_eq!(step(3600, 20), 1);
-        assert_eq!(step(0, 10_000), 1);
-        assert_eq!(step(5, 60_000), 4);
+        assert_eq!(rung(3600, 0), 1);
+        assert_eq!(rung(3600, 20), 1);
+        assert_eq!(rung(0, 10_000), 1);
+        assert_eq!(rung(5, 60_000), 4);
     }
 
     proptest! {
         #[test]
-        fn any_delay_is_over_after_a_round_per_step(millis in 1_u64..4_096_000) {
+        fn any_delay_is_over_after_a_round_per_rung(millis in 1_u64..4_096_000) {
             let ladder = Ladder::up_to(Duration::from_secs(4096));
             let mut remaining = Duration::from_millis(millis);
             let mut rounds = 0;
             while remaining > Duration::ZERO {
-                let step = ladder.rung(remaining).length();
+                let rung = ladder.rung(remaining).length();
                 let allowed = remaining.mul_f64(1.031).max(Duration::from_secs(1));
-                prop_assert!(step <= allowed);
-                remaining = remaining.saturating_sub(step);
+                prop_assert!(rung <= allowed);
+                remaining = remaining.saturating_sub(rung);
                 rounds += 1;
             }
             prop_assert!(rounds <= RUNGS);

@@ -12,10 +12,10 @@
 //! |---|---|
 //! | how many, how often | [`rate`] (units, costs, windows), [`calendar`], [`zone`], [`hours`] |
 //! | a paced limit: which slot is whose | [`schedule`] (the shared row), [`leases`] (a replica's slots of it), [`jitter`] (not all at once), [`pacing`], [`headroom`] (how late is too late), [`adaptive`] (a rate that follows refusals) |
-//! | every other limit: may this message go | [`limits`], one file a kind; [`limits::admission`] decides about many messages at once |
+//! | every other limit: may this message go | [`limits`], one file a kind; [`limits::admission`] decides about many messages at once; [`distance`]: whether the store is near enough |
 //! | which message goes next | [`scheduler::Scheduler`], [`message`] (what is known of each), [`parking`] (fair between tenants), [`sharing`] (routes of one queue), [`byte_budget`] |
 //! | what an answer means, and what follows | [`judge`], [`after_call`], [`refusals`], [`breaker`], [`gate`], [`backoff`], [`dying`] (messages that die in a row) |
-//! | whether a route makes progress | [`stall`] (it stands still), [`ages`] (of its messages), [`distance`] (of the store) |
+//! | whether a route makes progress | [`stall`] (it stands still), [`ages`] (of its messages) |
 //! | what the fleet agrees on | [`policy`] (the current limits), [`version`] (which of them), [`owner`] (whose they are), [`time`] (the store's clock and ours) |
 //! | what the queue is told | [`acks`], [`ladder`] (in which wait queue a message waits) |
 //! | an enum with a text for each value | [`labelled!`] |

@@ -17,11 +17,9 @@ use super::report::{FleetFacts, Proof};
 use super::servers::{DemoBroker, DemoRedis};
 use super::{DemoArgs, StallWatch, interrupted, unique_name};
 use crate::cli::exit::Refusal;
+use sluiced_core::ladder::Ladder;
 use sluiced_provider::Provider;
 use sluiced_settings as settings;
-
-/// Wait queues wait 2^0 to 2^12 seconds.
-const LONGEST_WAIT: u32 = 12;
 
 pub(super) async fn prove(
     args: &DemoArgs,
@@ -151,7 +149,8 @@ impl DemoRun<'_> {
     /// Stops what still runs; removes the queues and the keys.
     async fn clean_up(&self, fleet: &mut Vec<ReplicaProcess>) -> Result<(), Refusal> {
         stop(fleet).await?;
-        let waits = (0..=LONGEST_WAIT).map(|step| format!("{}.wait.{}s", self.name, 1_u32 << step));
+        let rungs = Ladder::up_to(Ladder::LONGEST).rungs();
+        let waits = rungs.map(|rung| format!("{}.wait.{}", self.name, rung.label()));
         let queues = [self.name.clone(), format!("{}.dead", self.name)];
         let emptied = self.broker.remove(queues.into_iter().chain(waits)).await;
         self.broker.close().await;

@@ -154,7 +154,7 @@ async fn a_debt_and_a_reported_quota_can_be_forgiven(store: Store) {
         let Decision::Denied { until, .. } = denied else {
             unreachable!("it is denied");
         };
-        // The line lay behind the debt.
+        // The next return lay behind the debt.
         assert!(until.as_micros() <= at.as_micros() + span, "{limit:?}");
 
         let limit = self::limit(&format!("forgotten-{i}"), limit.policy().rule.clone());

@@ -182,9 +182,12 @@ async fn messages_sent_away_come_back_one_after_another((store, other): (Store, 
             told.push(until);
         }
     }
-    // Messages that were denied before get the time at which they fit, and do not move the line.
+    // Messages that were denied before get the time at which they fit, and do not move the next return.
     let fits = told[0];
-    assert_eq!(told, [0, 0, 1, 0, 2, 0].map(|line| fits + HOUR * line));
+    assert_eq!(
+        told,
+        [0, 0, 1, 0, 2, 0].map(|returns| fits + HOUR * returns)
+    );
 }
 
 async fn a_batch_may_be_large((store, _): (Store, Store)) {

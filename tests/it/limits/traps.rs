@@ -210,7 +210,7 @@ async fn a_thousand_denials_leave_the_state_byte_for_byte_as_it_was() {
         let mut connection = RedisServer::shared().connection();
         let mut raw = || -> String { redis::cmd("GET").arg(&key).query(&mut connection).unwrap() };
         assert_eq!(raw(), state, "{kind}");
-        // Messages that are denied for the first time move the line, and nothing else.
+        // Messages that are denied for the first time move the next return, and nothing else.
         ask(new).await;
         let after = raw();
         assert_eq!(after.split('|').next(), Some(&*state), "{kind}");

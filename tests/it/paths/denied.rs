@@ -16,17 +16,17 @@ use crate::support::wait::{eventually, eventually_async};
 /// On a busy machine a few more calls are in flight before the first one's answer is read.
 const FEW: u32 = 5;
 
-/// For so long after its first call the account is denied.
-const DENIED: Duration = Duration::from_secs(4);
+/// For so long after its first call the downstream refuses the account.
+const REFUSED: Duration = Duration::from_secs(4);
 
-/// All calls are denied at first; 30 messages wait, 10 of them held.
+/// All calls are refused at first; 30 messages wait, 10 of them held.
 async fn denied(name: &str, choice: &str) -> (Broker, Recorder, Daemon) {
     let begun = Mutex::new(None::<Instant>);
     let downstream = Recorder::start(move |call| {
         let mut begun = begun.lock().unwrap();
         let since = call.at - *begun.get_or_insert(call.at);
-        if since < DENIED {
-            let left = (DENIED - since).as_secs_f64().ceil();
+        if since < REFUSED {
+            let left = (REFUSED - since).as_secs_f64().ceil();
             Reply::retry_after(429, &left.to_string())
         } else {
             Reply::status(202)
@@ -36,11 +36,11 @@ async fn denied(name: &str, choice: &str) -> (Broker, Recorder, Daemon) {
     start(name, choice, downstream).await
 }
 
-/// How many calls were denied.
+/// How many calls were refused.
 fn refused(downstream: &Recorder) -> usize {
     let calls = downstream.calls();
     let first = calls.iter().map(|call| call.at).min();
-    let early = |at| first.is_some_and(|first| at < first + DENIED);
+    let early = |at| first.is_some_and(|first| at < first + REFUSED);
     calls.iter().filter(|call| early(call.at)).count()
 }
 
@@ -53,7 +53,7 @@ async fn start(name: &str, choice: &str, downstream: Recorder) -> (Broker, Recor
     let mut config = config(name, vec![route]);
     config.rate = "10/1s".to_owned();
     let daemon = Daemon::start(&config);
-    eventually(LONG, "the denial", || downstream.count() > 0).await;
+    eventually(LONG, "the refusal", || downstream.count() > 0).await;
     (broker, downstream, daemon)
 }
 

@@ -207,8 +207,8 @@ fn decide_one(candidate: &CellCandidate<'_>, cells: &mut [Cell], now: StoreTime)
         note(charge, &mut cells[charge.key], now);
         release_own_claim(candidate, charge, &mut cells[charge.key], now);
     }
-    if let Some(ended) = not_called(charges, cells, now) {
-        return ended;
+    if let Some(decision) = not_called(charges, cells, now) {
+        return decision;
     }
     let fit = |charge: &CellCharge<'_>| {
         let state = cells[charge.key].state.as_ref();

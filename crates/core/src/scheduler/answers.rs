@@ -10,7 +10,7 @@ use std::time::Duration;
 use super::batch::{AskedMessage, Question};
 use super::denials::{AnswerTimes, Denial, FULL_ASK_AGAIN};
 use super::key_queues::KeyAnswer;
-use super::questions::{QuestionResult, Questions, SentQuestion};
+use super::questions::{AnswerCounts, Questions, SentQuestion};
 use super::{ASKED_AGAIN, Action, Scheduler};
 use crate::limits::Fit;
 use crate::limits::admission::{AfterGrant, Decision};
@@ -20,16 +20,16 @@ use crate::time::{Mono, StoreTime};
 /// After this a message is asked for again if its limit has a policy that this replica does not know.
 const LEARN: Duration = Duration::from_millis(100);
 
-fn question_result<T>(asked: &[AskedMessage<T>], decisions: &[Decision]) -> QuestionResult {
-    let mut result = QuestionResult::default();
+fn counts_of<T>(asked: &[AskedMessage<T>], decisions: &[Decision]) -> AnswerCounts {
+    let mut counts = AnswerCounts::default();
     for (asked, decision) in asked.iter().zip(decisions) {
-        result.looked_at += u64::from(*decision != Decision::NotAsked);
+        counts.looked_at += u64::from(*decision != Decision::NotAsked);
         if matches!(decision, Decision::Granted { .. }) {
-            result.granted += 1;
-            result.slots += asked.slots.units();
+            counts.granted += 1;
+            counts.slots += asked.slots.units();
         }
     }
-    result
+    counts
 }
 
 impl<T: Queued> Scheduler<T> {
@@ -58,7 +58,7 @@ impl<T: Queued> Scheduler<T> {
             since: questions.note_answer(
                 SentQuestion { at: sent, wanted },
                 decided,
-                question_result(&asked, &decisions),
+                counts_of(&asked, &decisions),
                 now,
             ),
         };

@@ -56,9 +56,9 @@ const ARRIVAL_MARGIN: Duration = Duration::from_micros(200);
 /// A slow round trip is the mean plus so many times the deviation, as in TCP's timeout (RFC 6298).
 const SLOW_DEVIATIONS: u32 = 4;
 
-/// The result of a question.
+/// How many candidates of a question were looked at, and how many of them were granted.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct QuestionResult {
+pub struct AnswerCounts {
     /// Candidates that were looked at.
     pub looked_at: u64,
     /// Candidates that were granted.
@@ -297,7 +297,7 @@ impl Questions {
         &mut self,
         SentQuestion { at: sent, wanted }: SentQuestion,
         decided: StoreTime,
-        outcome: QuestionResult,
+        counts: AnswerCounts,
         now: Mono,
     ) -> Mono {
         self.ended(wanted);
@@ -312,10 +312,10 @@ impl Questions {
         self.trip = smoothed(self.trip, trip);
         let apart = trip.min(self.trip * SLOW_DEVIATIONS).abs_diff(self.trip);
         self.varies = (self.varies * 3 + apart) / 4;
-        if let Some(share) = (outcome.granted * SHARE_SCALE).checked_div(outcome.looked_at) {
+        if let Some(share) = (counts.granted * SHARE_SCALE).checked_div(counts.looked_at) {
             self.granted_share = (self.granted_share * 3 + share) / 4;
         }
-        if wanted > 0 && outcome.slots >= wanted {
+        if wanted > 0 && counts.slots >= wanted {
             self.most_at_once = (self.most_at_once + self.most_at_once / 16 + 1).min(MOST_WANTED);
         }
         let fine = CLOCK_ERROR_GOOD.min(self.permit_validity / 4);
@@ -365,7 +365,7 @@ mod tests {
                 at: sent,
                 wanted: 0,
             };
-            questions.note_answer(sent, decided, QuestionResult::default(), now);
+            questions.note_answer(sent, decided, AnswerCounts::default(), now);
         };
         answered(&mut questions, 1_000_000, 200_000);
         assert!(questions.needs() > permit_validity);
@@ -395,7 +395,7 @@ mod tests {
             since = questions.note_answer(
                 sent,
                 decided,
-                QuestionResult::default(),
+                AnswerCounts::default(),
                 Mono::from_micros(at + 200),
             );
         }

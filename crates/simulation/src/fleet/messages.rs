@@ -15,8 +15,6 @@ use crate::watch::{Away, EndWithoutCall, FleetEvent, FleetWatch};
 
 /// From the queue to a replica, at the median.
 const DELIVERY: Duration = Duration::from_micros(400);
-/// The longest wait that the ladder of a route with keyed limits is made for.
-const LONGEST_WAIT: Duration = Duration::from_secs(24 * 3600);
 /// A pacer without events runs a round this often.
 const ROUND: Duration = Duration::from_millis(500);
 /// A tap is reviewed no more often than this.
@@ -138,10 +136,10 @@ impl<'a, W: FleetWatch> Fleet<'a, W> {
     ) {
         replica.unsettled.remove(&id);
         self.away.insert(id, self.t + micros(wait));
-        let step = Ladder::up_to(LONGEST_WAIT).rung(wait).length();
+        let rung = Ladder::up_to(Ladder::LONGEST).rung(wait);
         let message = id;
         self.see(replica.id, FleetEvent::Away { message, why });
-        self.after(micros(step), WORLD, SimEvent::Back(id));
+        self.after(micros(rung.length()), WORLD, SimEvent::Back(id));
     }
 
     /// Decides what the replica sends now.
