@@ -24,7 +24,7 @@ use sluiced_core::limits::once::OnUnknown;
 use sluiced_core::refusals::Refusals;
 use sluiced_core::time::{Mono, Now, StoreTime};
 use sluiced_pdu::CommandStatus;
-use sluiced_pipeline::Journal;
+use sluiced_pipeline::{Journal, check_cost, check_size};
 use sluiced_ports::downstream::{Answer, Facts, Judgement, Status, Undecodable};
 use sluiced_ports::limits::{LimitInputs, key_id, message_key};
 use sluiced_ports::message::Message;
@@ -115,14 +115,7 @@ impl Trial {
     /// # Errors
     /// When it is too large.
     pub fn check_size(&self, message: &Message) -> Result<(), Undecodable> {
-        let (bytes, most) = (message.body.len() as u64, self.route.rules.max_body);
-        if bytes <= most {
-            return Ok(());
-        }
-        Err(Undecodable {
-            what: "body".to_owned(),
-            why: format!("it has {bytes} bytes; max_body is {most}"),
-        })
+        check_size(message, self.route.rules.max_body)
     }
 
     /// What the limits of the route count of the message at this call, from 1.
@@ -141,13 +134,8 @@ impl Trial {
             .of(message, self.route.facts_of(attempt))?;
         for (limit, charge) in self.route.limits.iter().zip(&inputs.charges) {
             let most = limit.rule.as_ref().map(Rule::max_cost);
-            if let (Some(most), Some(charge)) = (most, charge)
-                && charge.cost.units() > most
-            {
-                return Err(Undecodable {
-                    what: format!("limits.{}", limit.name),
-                    why: format!("it costs more than the {most} that can ever fit"),
-                });
+            if let (Some(most), Some(charge)) = (most, charge) {
+                check_cost(&limit.name, charge.cost, most)?;
             }
         }
         Ok(inputs)
@@ -252,6 +240,7 @@ impl Trial {
         let call = CallEnd {
             now,
             began: now.local,
+            is_probe: false,
             outcome: judgement.outcome,
             throttles: throttles.map_or(ThrottleSubject::Unsaid, |name| self.named(inputs, name)),
             reply: judgement.reply.map(Status::as_answer),

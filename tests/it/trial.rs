@@ -12,6 +12,7 @@ use crate::support::messages::body;
 use crate::support::rabbit::Rabbit;
 use crate::support::recorder::{Recorder, Reply};
 use crate::support::wait::eventually_by_program;
+use crate::support::zones::where_it_is;
 
 fn tried(config: &Config, message: &str, arguments: &[&str]) -> (Option<i32>, String, String) {
     let dir = tempfile::tempdir().unwrap();
@@ -102,6 +103,21 @@ async fn each_limit_and_the_request_are_told_and_nothing_is_called() {
         "{err}"
     );
     assert_eq!(downstream.count(), 0);
+}
+
+/// As replicas send it: by the clock of its own time zone.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_hours_of_the_time_zone_of_a_message_count() {
+    let name = "tried-hours";
+    let mut config = config(name, "127.0.0.1:1".parse().unwrap());
+    config.routes[0].keys = "open = \"06:00-18:00\"\ntimezone = \"{{ body.zone }}\"\n".to_owned();
+    for (hour, says) in [(12, "open"), (0, "closed for another ")] {
+        let message = format!("{{\"n\":7,\"zone\":\"{}\"}}", where_it_is(hour));
+        let (code, text, err) = tried(&config, &message, &[]);
+        assert_eq!(code, Some(0), "{err}");
+        let line = text.lines().find(|line| line.contains("opening hours"));
+        assert!(line.is_some_and(|line| line.contains(says)), "{text}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

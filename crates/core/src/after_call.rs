@@ -73,7 +73,7 @@ pub fn decide(
     refusals: &mut Refusals,
     opening: impl Fn(StoreTime) -> StoreTime,
 ) -> AfterCall {
-    let ended = gate.note_call_end(call.evidence(), call.now.local);
+    let ended = gate.note_call_end(call.evidence(), call.is_probe, call.now.local);
     // Where a message may be called only once, a call that may have arrived is not repeated.
     let is_repeatable = call.rules.max_attempts > 1 || !call.maybe_delivered;
     let away = ended.away.filter(|_| is_repeatable);
@@ -323,10 +323,11 @@ impl CallEnd<'_> {
         let before = self.tries;
         let spends = match consequence {
             Consequence::Done | Consequence::WithNewCredentials => false,
+            Consequence::Away(_)
+            | Consequence::Freeze(_)
+            | Consequence::Wait(_)
+            | Consequence::Dead(DeadReason::Throttled) => self.maybe_taken(),
             Consequence::Retry(_) | Consequence::Dead(_) => true,
-            Consequence::Away(_) | Consequence::Freeze(_) | Consequence::Wait(_) => {
-                self.maybe_taken()
-            }
         };
         Tries {
             attempts: before.attempts.saturating_add(u32::from(spends)),

@@ -160,12 +160,6 @@ impl Breaker {
         matches!(self.state, BreakerState::Closed)
     }
 
-    /// Whether the call that is in flight is the probe.
-    #[must_use]
-    pub const fn is_probing(&self) -> bool {
-        matches!(self.state, BreakerState::Probing { .. })
-    }
-
     /// Whether it needs a message for the probe: the pause is over, or the store has just been asked or has
     /// just allowed it.
     #[must_use]
@@ -184,8 +178,17 @@ impl Breaker {
         (self.rejected >= most).then_some(self.rejected)
     }
 
-    /// A call ended. Returns what must be reported to the store.
-    pub fn observe(&mut self, evidence: Evidence, now: Mono) -> Option<BreakerReport> {
+    /// A call ended; `is_probe`: as [`Self::note_call`] returned. Returns what must be reported to the store.
+    pub fn note_call_end(
+        &mut self,
+        evidence: Evidence,
+        is_probe: bool,
+        now: Mono,
+    ) -> Option<BreakerReport> {
+        // It was in flight when the breaker opened, and says nothing about the probe.
+        if matches!(self.state, BreakerState::Probing { .. }) && !is_probe {
+            return None;
+        }
         match evidence {
             Evidence::Accepted => self.rejected = 0,
             Evidence::Rejected => self.rejected = self.rejected.saturating_add(1),

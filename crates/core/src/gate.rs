@@ -153,10 +153,9 @@ impl Gate {
         self.next_review = None;
     }
 
-    /// A keyed limit that is for all messages grants no more before `until`, as it says at `now`. Messages
-    /// that it granted are sent: if their units were returned, they would be granted again at the opening,
-    /// and the next message denied as now. Until then a held message asks every [`ASKED_AGAIN`], and the tap
-    /// stays closed until one passes.
+    /// A keyed limit that is for all messages grants no more before `until`, as it says at `now`. Messages that it
+    /// granted are sent. Until then a held message asks every [`ASKED_AGAIN`], and the tap stays closed until a message
+    /// passes.
     pub fn note_used_up(&mut self, until: Mono, now: Mono) {
         self.ask_again_at = self.ask_again_at.max(Some(until.min(now + ASKED_AGAIN)));
         self.used_up_until = self.used_up_until.max(Some(until));
@@ -200,19 +199,24 @@ impl Gate {
         true
     }
 
-    /// A call ended, with this sign of the downstream.
-    pub fn note_call_end(&mut self, evidence: Evidence, now: Mono) -> BreakerEffect {
+    /// A call ended, and showed this about the downstream; `is_probe`: as [`Self::note_call`] returned.
+    pub fn note_call_end(
+        &mut self,
+        evidence: Evidence,
+        is_probe: bool,
+        now: Mono,
+    ) -> BreakerEffect {
         let Some(breaker) = &mut self.breaker else {
             return BreakerEffect::default();
         };
-        let (was_closed, was_probing) = (breaker.is_closed(), breaker.is_probing());
+        let was_closed = breaker.is_closed();
         let pauses = breaker.pauses_alone();
-        let report = breaker.observe(evidence, now);
+        let report = breaker.note_call_end(evidence, is_probe, now);
         let kept_breaker_open =
             report == Some(BreakerReport::Failed) || breaker.pauses_alone() > pauses;
         let behind = now + breaker.rule().pause.max;
         let away = breaker.is_open().then_some(Away {
-            behind_others: was_probing.then_some(behind),
+            behind_others: is_probe.then_some(behind),
         });
         let gate_may_change = !(was_closed && breaker.is_closed());
         if gate_may_change {

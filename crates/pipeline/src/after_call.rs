@@ -45,6 +45,8 @@ pub(super) struct AnsweredCall {
     pub(super) slot: Slot,
     /// When the call began.
     pub(super) started: Mono,
+    /// Whether it is the probe of the breaker.
+    pub(super) is_probe: bool,
 }
 
 impl AnsweredCall {
@@ -117,6 +119,7 @@ impl AnsweredCall {
         let call = CallEnd {
             now,
             began: self.started,
+            is_probe: self.is_probe,
             outcome: judgement.outcome,
             throttles: figures.throttles(),
             reply: judgement.reply.map(Status::as_answer),
@@ -250,6 +253,7 @@ async fn call_again(
         && job.may_move()
         && let Some(to) = job.route.sharing.other_that_sends()
     {
+        unspent.give_back().await;
         let now = pacer.store_time(pacer.clock.now());
         return job.move_to(&to, now);
     }

@@ -23,6 +23,7 @@ use sluiced_ports::message::{Message, header};
 use sluiced_ports::queue::{Delivery, Verdict};
 use sluiced_telemetry::LogLimit;
 
+use super::bounds::{check_cost, check_size};
 use super::ends::LeavingMessage;
 use super::history::{History, own_wait};
 use super::job::{Demand, Job, KeyedCharges, Times, WaitingMessage};
@@ -30,7 +31,7 @@ use super::route::holding::HeldToken;
 use super::route::rules::tenant_number;
 use super::route::sharing::MovedMessage;
 use super::route::{Route, RouteLimit};
-use super::verdict::{dead, expired, judge_unfit, parked, too_costly};
+use super::verdict::{dead, expired, judge_unfit, parked};
 
 static NO_PRIORITY: LogLimit = LogLimit::new(Duration::from_secs(10));
 
@@ -196,11 +197,8 @@ impl Decoder<'_> {
         if ends.is_some_and(|end| end <= now) {
             return Err(expired(self.route, history, now));
         }
-        let (bytes, most) = (message.body.len() as u64, rules.max_body);
-        if bytes > most {
-            let detail = format!("{bytes} bytes; max_body is {most}");
-            return Err(self.dead_verdict(DeadReason::Oversized, detail));
-        }
+        check_size(message, rules.max_body)
+            .map_err(|why| self.dead_verdict(DeadReason::Oversized, why.to_string()))?;
         let wait = self.arrival.wait;
         if wait > rules.calls.max_hold {
             // The message came back too early: it waits again for the rest of its time.
@@ -251,9 +249,7 @@ impl Decoder<'_> {
         // The templates know the limits of the file; they may have been lowered since.
         for Charge { limit, cost, .. } in demand.keyed.charges() {
             let most = limit.policy().rule.max_cost();
-            if u64::from(cost.get()) > most {
-                return Err(invalid(too_costly(&limit.name, most)));
-            }
+            check_cost(&limit.name, *cost, most).map_err(|why| invalid(why.to_string()))?;
         }
         Ok((demand, inputs.zone))
     }
@@ -333,8 +329,10 @@ mod tests {
         message.properties.priority = 1;
         assert_eq!(known(&message), CameFrom::NotParkable);
         message.properties.priority = 0;
-        let waited = HeaderValue::Bool(true);
-        message.headers.insert(header::WAITED.to_owned(), waited);
+        let was_denied = HeaderValue::Bool(true);
+        message
+            .headers
+            .insert(header::DENIED_BEFORE.to_owned(), was_denied);
         assert_eq!(known(&message), CameFrom::NotParkable);
         let mark = HeaderValue::Int(7);
         message.headers.insert(header::PARKED.to_owned(), mark);

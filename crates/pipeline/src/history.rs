@@ -17,7 +17,7 @@ use sluiced_ports::queue::{HeaderPatch, Verdict};
 /// More than any route allows. A publisher may write any number into the header.
 const MOST_ATTEMPTS: u32 = 1_000_000;
 /// Longer than any limit makes a message wait: its window, and the messages that return before it.
-const LONGEST_WAIT: Duration = MAX_WINDOW.saturating_mul(2);
+const LONGEST_OWN_WAIT: Duration = MAX_WINDOW.saturating_mul(2);
 
 /// What a message has been through, as its headers say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,7 +70,7 @@ impl History {
             // A later time, which a publisher may write, would keep it young forever.
             first_seen: time(header::FIRST_SEEN).map_or(now, |at| at.min(now)),
             expires,
-            was_denied: message.headers.contains_key(header::WAITED),
+            was_denied: message.headers.contains_key(header::DENIED_BEFORE),
             redelivered: message.redelivered || message.headers.contains_key(header::REDELIVERED),
             parked: message.headers.contains_key(header::PARKED),
             // A publisher may write any time into it.
@@ -111,7 +111,7 @@ impl History {
             patch.push((header::REDELIVERED, HeaderValue::Bool(true)));
         }
         if self.was_denied {
-            patch.push((header::WAITED, HeaderValue::Bool(true)));
+            patch.push((header::DENIED_BEFORE, HeaderValue::Bool(true)));
         }
         patch
     }
@@ -180,7 +180,7 @@ pub(super) fn own_wait(message: &Message, now: StoreTime) -> Duration {
     let at = micros.and_then(|micros| u64::try_from(micros).ok());
     let wait = at.map_or(Duration::ZERO, |at| StoreTime::from_micros(at).since(now));
     // A publisher may write any time into it.
-    wait.min(LONGEST_WAIT)
+    wait.min(LONGEST_OWN_WAIT)
 }
 
 #[cfg(test)]
@@ -230,7 +230,7 @@ mod tests {
             (i64::MIN, Duration::ZERO),
             (5, Duration::ZERO),
             (1_700_000_007_000_000, Duration::from_secs(7)),
-            (i64::MAX, LONGEST_WAIT),
+            (i64::MAX, LONGEST_OWN_WAIT),
         ] {
             let value = HeaderValue::Int(says);
             message

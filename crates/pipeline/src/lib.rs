@@ -19,6 +19,7 @@
 //! | `after_call` | does what `core::after_call` decides from the answer, whose numbers `figures` reads |
 //! | `again` | makes the request once more, for another call |
 //! | `uncalled` | messages that leave without a call |
+//! | `bounds` | the largest size and cost of a message |
 //! | `verdict` | makes the verdicts that end a message or park it |
 //! | `ends` | gives them; beside it the journal and results |
 //! | `route` | the parts of a route: whether it sends and consumes, what it holds, what it knows of other routes |
@@ -42,7 +43,7 @@
 //! verdict             permit        limit
 //! route
 //! ends
-//! history             meters
+//! history             meters        bounds
 //! ```
 //!
 //! The `pacer` is a thread with a runtime of its own for each paced limit, and for each route without one: it waits for
@@ -60,6 +61,7 @@ mod admit;
 mod after_call;
 mod again;
 mod alarm;
+mod bounds;
 mod decode;
 mod ends;
 mod figures;
@@ -80,6 +82,7 @@ mod send;
 mod uncalled;
 mod verdict;
 
+pub use bounds::{check_cost, check_size};
 pub use ends::arrivals::publish_arrivals;
 pub use ends::journal::Journal;
 pub use ends::results::{ComesBack, ResultRules, Results};

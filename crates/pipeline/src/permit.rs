@@ -121,6 +121,16 @@ impl Permit {
         (claims, Self(Some(unspent)))
     }
 
+    /// Gives back what is left, and waits for that: before the message asks its limits again for another route, where
+    /// its own units could deny it.
+    pub(super) async fn give_back(mut self) {
+        if let Some(taken) = &mut self.0 {
+            let granted = taken.take_back();
+            // If the store is away, they count as used.
+            taken.refunder.give_back(&granted).await;
+        }
+    }
+
     /// Takes out what to give back for a message that was certainly not sent, without waiting for the drop.
     pub(super) fn take_back(&mut self) -> Vec<GrantedCharge> {
         self.0.as_mut().map_or_else(Vec::new, Taken::take_back)

@@ -68,6 +68,7 @@ pub(super) async fn perform(
                 unspent,
                 slot,
                 started,
+                is_probe: in_flight.is_probe(),
             };
             answered.finish(&pacer).await;
             drop(in_flight);

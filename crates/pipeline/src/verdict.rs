@@ -76,11 +76,6 @@ pub(super) fn judge_unfit(
     }
 }
 
-/// The reason for a message that costs more than its limit can ever let pass.
-pub(super) fn too_costly(limit: &str, most: u64) -> String {
-    format!("limits.{limit}: it costs more than the {most} that can ever fit")
-}
-
 /// For a message that is too old.
 pub(super) fn expired(route: &Route, history: &History, now: StoreTime) -> Verdict {
     if route.rules.on_denied == OnDenied::TellWhen {

@@ -23,8 +23,8 @@ pub mod header {
     pub const EXPIRES: &str = "x-sluiced-expires";
     /// When it was parked, on the store's clock (microseconds since the epoch): it is not parked again.
     pub const PARKED: &str = "x-sluiced-parked";
-    /// A limit has sent it through a wait queue before (a truth value).
-    pub const WAITED: &str = "x-sluiced-waited";
+    /// A limit denied it before, and it came back through a wait queue (a truth value).
+    pub const DENIED_BEFORE: &str = "x-sluiced-waited";
     /// Since when the downstream refuses it while it accepts others, on the store's clock (microseconds since the
     /// epoch).
     pub const THROTTLED: &str = "x-sluiced-throttled";

@@ -27,7 +27,7 @@ pub enum Verdict {
     /// The downstream has it.
     Done,
     /// Removed on purpose: the message has expired or is invalid, and its route drops such messages (`on_expired`,
-    /// `on_invalid`).
+    /// `on_invalid`); or its verdict was carried out with another copy of it.
     Dropped,
     /// Back to the work queue after a delay, through a wait queue: publish, confirm, then ack.
     Later {
@@ -61,6 +61,8 @@ pub type HeaderPatch = Vec<(&'static str, HeaderValue)>;
 impl Verdict {
     /// The label of messages that the downstream has.
     pub const DONE: &'static str = "done";
+    /// The label of messages that come back after a wait.
+    pub const LATER: &'static str = "later";
     /// The label of dead letters.
     pub const DEAD: &'static str = "dead";
 
@@ -70,7 +72,7 @@ impl Verdict {
         match self {
             Self::Done => Self::DONE,
             Self::Dropped => "dropped",
-            Self::Later { .. } => "later",
+            Self::Later { .. } => Self::LATER,
             Self::Parked { .. } => "parked",
             Self::GiveBack => "given_back",
             Self::Dead { .. } => Self::DEAD,

@@ -182,6 +182,50 @@ impl LimitTemplates {
         Ok(self)
     }
 
+    /// The keys and costs of a message.
+    ///
+    /// # Errors
+    /// When a limit cannot count it: a field is missing, a cost is no whole number from 1 or is more than can
+    /// ever be granted, a key of a `once` limit would differ after each delivery, or no limit counts it at
+    /// all; or when its time zone cannot be read. The route's `on_invalid` decides what happens to the message.
+    pub fn of(&self, message: &Message, facts: Facts<'_>) -> Result<LimitInputs, Undecodable> {
+        let context = self.templates.context(message, facts)?;
+        let charge = |limit| self.charge(limit, message, &context);
+        let mut charges: Box<[_]> = self.limits.iter().map(charge).collect::<Result<_, _>>()?;
+        if let Some(segments) = &self.segments
+            && let Some(Some(charge)) = charges.get_mut(segments.limit)
+        {
+            charge.cost = segments.of(message, facts);
+            let largest = self.limits[segments.limit].largest;
+            if let Some(most) = largest.filter(|most| charge.cost > *most) {
+                return Err(Undecodable {
+                    what: "downstream.text".to_owned(),
+                    why: format!(
+                        "takes {} segments, and the limit lets up to {} pass (max_cost)",
+                        charge.cost.get(),
+                        most.get()
+                    ),
+                });
+            }
+        }
+        if !charges.is_empty() && charges.iter().all(Option::is_none) {
+            return Err(Undecodable {
+                what: "limits".to_owned(),
+                why: "none of them counts it: each key is none".to_owned(),
+            });
+        }
+        let text = |template| self.text(template, &context);
+        let tenant = self.tenant.as_ref().map(text);
+        let (priority, zone) = (self.own.priority.as_ref(), self.own.timezone.as_ref());
+        let zone = zone.map(|template| self.zone(template, &context));
+        Ok(LimitInputs {
+            charges,
+            tenant: tenant.transpose()?,
+            priority: priority.map(|template| self.priority(template, &context)),
+            zone: zone.transpose()?,
+        })
+    }
+
     /// The text that a template makes, which must not be empty.
     fn text(&self, template: &Template, context: &Context) -> Result<Box<str>, Undecodable> {
         let text = self.templates.render(template, context)?;
@@ -196,7 +240,10 @@ impl LimitTemplates {
         let text = self.text(template, context)?;
         let number = whole_number(&text).and_then(|digits| digits.parse().ok());
         let priority = number.filter(|number| *number <= MAX_PRIORITY);
-        priority.ok_or_else(|| undecodable(template, "is no whole number from 0 to 9"))
+        priority.ok_or_else(|| {
+            let why = format!("is no whole number from 0 to {MAX_PRIORITY}");
+            undecodable(template, &why)
+        })
     }
 
     /// The zone that a message has for itself.
@@ -250,52 +297,6 @@ impl LimitTemplates {
                 Err(undecodable(template, &why))
             }
         }
-    }
-}
-
-impl LimitTemplates {
-    /// The keys and costs of a message.
-    ///
-    /// # Errors
-    /// When a limit cannot count it: a field is missing, a cost is no whole number from 1 or is more than can
-    /// ever be granted, a key of a `once` limit would differ after each delivery, or no limit counts it at
-    /// all; or when its time zone cannot be read. The route's `on_invalid` decides what happens to the message.
-    pub fn of(&self, message: &Message, facts: Facts<'_>) -> Result<LimitInputs, Undecodable> {
-        let context = self.templates.context(message, facts)?;
-        let charge = |limit| self.charge(limit, message, &context);
-        let mut charges: Box<[_]> = self.limits.iter().map(charge).collect::<Result<_, _>>()?;
-        if let Some(segments) = &self.segments
-            && let Some(Some(charge)) = charges.get_mut(segments.limit)
-        {
-            charge.cost = segments.of(message, facts);
-            let largest = self.limits[segments.limit].largest;
-            if let Some(most) = largest.filter(|most| charge.cost > *most) {
-                return Err(Undecodable {
-                    what: "downstream.text".to_owned(),
-                    why: format!(
-                        "takes {} segments, and the limit lets up to {} pass (max_cost)",
-                        charge.cost.get(),
-                        most.get()
-                    ),
-                });
-            }
-        }
-        if !charges.is_empty() && charges.iter().all(Option::is_none) {
-            return Err(Undecodable {
-                what: "limits".to_owned(),
-                why: "none of them counts it: each key is none".to_owned(),
-            });
-        }
-        let text = |template| self.text(template, &context);
-        let tenant = self.tenant.as_ref().map(text);
-        let (priority, zone) = (self.own.priority.as_ref(), self.own.timezone.as_ref());
-        let zone = zone.map(|template| self.zone(template, &context));
-        Ok(LimitInputs {
-            charges,
-            tenant: tenant.transpose()?,
-            priority: priority.map(|template| self.priority(template, &context)),
-            zone: zone.transpose()?,
-        })
     }
 }
 

@@ -7,11 +7,12 @@ use std::time::Duration;
 
 use rand::RngExt as _;
 use rustix::process::Signal;
+use sluiced::wire::{self, RunningDaemon};
 use sluiced_ports::clock::Clock;
 use sluiced_status::admin::Health;
 
 use super::{body, config, filled};
-use crate::support::daemon::{Daemon, LONG, NEW_SCHEDULE, Route, file};
+use crate::support::daemon::{Config, Daemon, LONG, NEW_SCHEDULE, Route, file};
 use crate::support::messages::number;
 use crate::support::proxy::{Mode, Proxy};
 use crate::support::recorder::{Recorder, Reply};
@@ -20,6 +21,16 @@ use crate::support::wait::{eventually, eventually_async};
 
 /// More than are called before a machine that stands still sees the first calls.
 const ALL: u32 = 2_000;
+
+/// A daemon inside of this process.
+fn start_in_this_process(config: &Config) -> RunningDaemon {
+    let dir = tempfile::tempdir().unwrap();
+    let path = file(dir.path(), "sluiced.toml", &config.text());
+    let loaded = sluiced_settings::load(&[path], std::iter::empty()).unwrap();
+    let clock = Clock::of_process();
+    let health = Health::new(clock);
+    wire::start(&loaded.settings, &loaded.secrets, clock, &health).unwrap()
+}
 
 fn slowly(latency: Duration) -> Reply {
     Reply {
@@ -167,12 +178,7 @@ async fn a_grace_that_ends_too_early_loses_nothing() {
     .await;
     let mut config = config(name, vec![Route::new(name, downstream.address)]);
     config.rate = "10/1s".to_owned();
-    let dir = tempfile::tempdir().unwrap();
-    let path = file(dir.path(), "sluiced.toml", &config.text());
-    let loaded = sluiced_settings::load(&[path], std::iter::empty()).unwrap();
-    let clock = Clock::of_process();
-    let health = Health::new(clock);
-    let running = sluiced::wire::start(&loaded.settings, &loaded.secrets, clock, &health).unwrap();
+    let running = start_in_this_process(&config);
     eventually(LONG, "calls under way", || downstream.count() >= 5).await;
     let remains = running.pipeline.stop(Duration::from_millis(100)).await;
     assert!(remains.abandoned >= 5, "{remains:?}");
@@ -210,12 +216,7 @@ async fn what_a_call_took_that_was_cut_off_is_not_given_back() {
     config.tables = "[limits.daily]\nkind = \"sliding_log\"\nrate = \"2/1d\"\nlost_wait = \"0s\"\nkey = \"{{ body.n }}\"\n\
          [limits.repeats]\nkind = \"once\"\nkey = \"{{ body.n }}\"\nlease = \"3s\"\non_unknown = \"dead_letter\"\nlost_wait = \"0s\"\n"
         .to_owned();
-    let dir = tempfile::tempdir().unwrap();
-    let path = file(dir.path(), "sluiced.toml", &config.text());
-    let loaded = sluiced_settings::load(&[path], std::iter::empty()).unwrap();
-    let clock = Clock::of_process();
-    let health = Health::new(clock);
-    let running = sluiced::wire::start(&loaded.settings, &loaded.secrets, clock, &health).unwrap();
+    let running = start_in_this_process(&config);
     eventually(LONG, "calls under way", || downstream.count() == 5).await;
     let remains = running.pipeline.stop(Duration::from_millis(100)).await;
     assert_eq!(remains.abandoned, 5, "{remains:?}");

@@ -7,14 +7,7 @@ use crate::support::broker::Broker;
 use crate::support::daemon::{Daemon, LONG, NEW_SCHEDULE, Route, get};
 use crate::support::recorder::{Recorder, Reply};
 use crate::support::wait::{eventually, eventually_async};
-
-/// In one of these zones it is noon, wherever the clock stands now; in the opposite one it is midnight.
-fn zone(hours_from_now: i64) -> String {
-    let hour = jiff::Timestamp::now().as_second() / 3600 % 24;
-    // The local clock reads `hours_from_now`; names of Etc have the opposite sign.
-    let ahead = (hours_from_now - hour + 36) % 24 - 12;
-    format!("Etc/GMT{:+}", -ahead)
-}
+use crate::support::zones::where_it_is;
 
 fn message(id: u64, body: &str) -> (Vec<u8>, BasicProperties) {
     let properties = BasicProperties::default().with_message_id(id.to_string().into());
@@ -31,7 +24,7 @@ async fn each_message_is_sent_in_the_hours_of_its_own_zone() {
     let name = "clocks-zones";
     let broker = queue(name, "quorum").await;
     let downstream = Recorder::accepting().await;
-    let (noon, midnight) = (zone(12), zone(0));
+    let (noon, midnight) = (where_it_is(12), where_it_is(0));
     let messages = (0..30).map(|n| match n % 3 {
         0 => message(n, &format!("\"zone\":\"{noon}\"")),
         1 => message(n, &format!("\"zone\":\"{midnight}\"")),

@@ -171,7 +171,7 @@ async fn a_key_that_is_spent_does_not_block_the_others() {
     let waits = broker.drain(&format!("{name}.wait.2048s")).await;
     let (_, properties) = waits.first().expect("the first to pass waits an hour");
     let told = |name| header(properties, name).unwrap_or_default();
-    assert_eq!(told(known::WAITED), "Boolean(true)");
+    assert_eq!(told(known::DENIED_BEFORE), "Boolean(true)");
     assert_eq!(told(known::ATTEMPTS), "0");
     assert_eq!(told(known::DENIED_BY), "sender");
     assert_eq!(told(known::LIMIT), "1");

@@ -1,6 +1,7 @@
 //! What happens to a single message: accepted, repeated, dead, or never sent.
 
 mod age;
+mod cut;
 
 use std::time::Duration;
 

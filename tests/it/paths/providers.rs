@@ -7,12 +7,12 @@ mod waits;
 
 use lapin::BasicProperties;
 
-use self::pair::{DECLARED, HANGS, LATE_500, MESSAGES, Pair, SLOW, taken};
+use self::pair::{DECLARED, HANGS, LATE_500, MESSAGES, Pair, SLOW, SOON, taken};
 use super::{header, holds, numbered, to};
 use crate::support::daemon::{Daemon, LONG, get, program};
 use crate::support::recorder::after_an_answer;
 use crate::support::soak::at_length;
-use crate::support::wait::eventually;
+use crate::support::wait::{eventually, eventually_async};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn both_limits_are_used() {
@@ -206,20 +206,41 @@ async fn what_a_throttling_provider_cannot_take_the_other_one_takes() {
     fails_over("pair-frozen", 429).await;
 }
 
-/// A message returns its units of a limit that both routes have before it asks again for the other route:
-/// otherwise it would be denied for an hour.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_message_that_moves_is_not_denied_for_what_it_took_itself() {
-    let name = "pair-keyed";
+const OPENS_AT_ONCE: &str = "breaker = { failures = 1, max_pause = \"500ms\" }\n";
+
+/// Two routes that share a limit of one message an hour for each recipient, and their first messages sent.
+async fn one_an_hour(name: &'static str, breaker: &str) -> (Pair, Vec<Daemon>) {
     let mut pair = Pair::of(name).await;
     pair.config.tables += "[limits.recipient]\nkind = \"sliding_log\"\nrate = \"1/1h\"\nheadroom = \"100ms\"\nkey = \"{{ body.to }}\"\n";
     for route in &mut pair.config.routes {
         route.limits.push("recipient");
+        route.downstream = breaker.to_owned();
     }
     let all = (1..=MESSAGES).map(|number| to(number, &format!("r{number}")));
     pair.broker.publish(pair.name, all).await;
     let daemons = vec![Daemon::start(&pair.config), Daemon::start(&pair.config)];
     pair.have(60).await;
+    (pair, daemons)
+}
+
+/// How many messages wait for the next hour.
+async fn denied_for_an_hour(pair: &Pair) -> usize {
+    let mut waiting = 0;
+    for wait in ["1024s", "2048s", "4096s"] {
+        let counts = pair
+            .broker
+            .counts(&format!("{}.wait.{wait}", pair.name))
+            .await;
+        waiting += counts.map_or(0, |(ready, _)| ready as usize);
+    }
+    waiting
+}
+
+/// A message returns its units of a limit that both routes have before it asks again for the other route:
+/// otherwise it would be denied for an hour.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_message_that_moves_is_not_denied_for_what_it_took_itself() {
+    let (pair, daemons) = one_an_hour("pair-keyed", SOON).await;
     let before = pair.a.count();
     pair.a.answers(429);
     pair.have(MESSAGES).await;
@@ -231,12 +252,26 @@ async fn a_message_that_moves_is_not_denied_for_what_it_took_itself() {
     }
     // A message that the first one refused has used its unit, and waits for the next.
     let refused = pair.a.count() - before;
-    let mut waiting = 0;
-    for wait in ["1024s", "2048s", "4096s"] {
-        let counts = pair.broker.counts(&format!("{name}.wait.{wait}")).await;
-        waiting += counts.map_or(0, |(ready, _)| ready as usize);
-    }
+    let waiting = denied_for_an_hour(&pair).await;
     assert!(waiting <= refused, "{waiting} wait, {refused} were refused");
+}
+
+/// The same where the first provider was called and refused the credentials: its calls used up nothing of a recipient's
+/// limit. The first of them opens the breaker; calls that fail before would count.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_message_whose_credentials_were_refused_is_not_denied_for_that_call() {
+    let (pair, daemons) = one_an_hour("pair-keyed-401", OPENS_AT_ONCE).await;
+    pair.a.answers(401);
+    eventually_async(LONG, "each is sent or denied", || async {
+        taken(&pair) + denied_for_an_hour(&pair).await as u64 >= MESSAGES
+    })
+    .await;
+    assert_eq!(denied_for_an_hour(&pair).await, 0);
+    for daemon in daemons {
+        daemon
+            .stop(&[&["nothing is kept on disk"], DECLARED].concat())
+            .await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,10 +1,12 @@
 //! Signed calls, verified as receivers verify them.
 
+use std::collections::BTreeSet;
+
 use lapin::BasicProperties;
 use standardwebhooks::Webhook;
 
 use super::recipes::recipes;
-use super::{config, queue, unix};
+use super::{config, queue, to, unix};
 use crate::support::daemon::{Daemon, LONG, NEW_SCHEDULE, Route};
 use crate::support::rabbit::Rabbit;
 use crate::support::recorder::{Call, Recorder, Reply};
@@ -107,4 +109,31 @@ async fn a_message_that_waits_is_signed_when_it_is_sent() {
         // Rounding down loses up to a second, and a call may leave late by the headroom.
         assert!(two[1] > two[0], "signed when it was prepared: {times:?}");
     }
+}
+
+/// A call that takes long to sign holds up no other.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_large_signed_message_is_sent_and_stops_no_other() {
+    let name = "signed-large";
+    let broker = queue(name, "quorum").await;
+    let large = format!(
+        "{{\"n\":1,\"to\":\"1\",\"pad\":\"{}\"}}",
+        "x".repeat(4 << 20)
+    );
+    let message = (large.into_bytes(), BasicProperties::default());
+    broker.publish(name, [message]).await;
+    broker.publish(name, (2..=31).map(|n| to(n, "1"))).await;
+    let downstream = Recorder::accepting().await;
+    let mut route = Route::new(name, downstream.address);
+    route.keys = "max_body = \"8MiB\"\n".to_owned();
+    route.tables = format!(
+        "[routes.{name}.downstream.auth]\nkind = \"hmac\"\nsecret = \"0123456789abcdef0123456789abcdef\"\n\
+         signed = \"{{{{ timestamp }}}}.{{{{ request_body }}}}\"\nheaders = {{ x-signature = \"{{{{ signature_hex }}}}\" }}\n"
+    );
+    let mut config = config(name, vec![route]);
+    config.headroom = "5ms";
+    let daemon = Daemon::start(&config);
+    let all = || downstream.numbers() == (1..=31).collect::<BTreeSet<_>>();
+    eventually(LONG, "all were called", all).await;
+    daemon.stop(&[NEW_SCHEDULE]).await;
 }

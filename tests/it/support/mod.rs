@@ -44,3 +44,4 @@ pub mod strict_broker;
 pub mod token_server;
 pub mod wait;
 pub mod yaml;
+pub mod zones;

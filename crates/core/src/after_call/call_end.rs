@@ -97,6 +97,8 @@ pub struct CallEnd<'a> {
     pub now: Now,
     /// When it began.
     pub began: Mono,
+    /// Whether it is the probe of the breaker.
+    pub is_probe: bool,
     /// The meaning of the answer, or of its absence.
     pub outcome: Outcome,
     /// What the answer says that the call was refused for, if it was throttled.

@@ -44,6 +44,7 @@ fn call(outcome: Outcome, reply: Result<AnswerStatus, Silence>) -> CallEnd<'stat
     CallEnd {
         now: now(Duration::ZERO),
         began: now(Duration::ZERO).local,
+        is_probe: false,
         outcome,
         throttles: ThrottleSubject::Unsaid,
         reply,

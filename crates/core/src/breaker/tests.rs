@@ -12,6 +12,10 @@ fn rule() -> BreakerRule {
     }
 }
 
+const fn is_probing(breaker: &Breaker) -> bool {
+    matches!(breaker.state, BreakerState::Probing { .. })
+}
+
 /// A replica whose own calls failed asks for the probe so much later, in milliseconds.
 const LATER: u64 = 200;
 
@@ -68,7 +72,9 @@ impl Fleet {
 
     fn call_ends(&mut self, replica: usize, evidence: Evidence) {
         let now = self.mono();
-        let told = self.replicas[replica].observe(evidence, now);
+        let breaker = &mut self.replicas[replica];
+        let is_probe = is_probing(breaker);
+        let told = breaker.note_call_end(evidence, is_probe, now);
         self.answer(replica, told);
     }
 
@@ -145,7 +151,7 @@ fn a_probe_that_succeeds_lets_all_go_on_one_more_at_a_time() {
         for at_once in 1..=RAMP {
             assert!(breaker.blocked(at_once - 1, now).is_none());
             assert!(breaker.blocked(at_once, now).is_some());
-            assert_eq!(breaker.observe(Evidence::Accepted, now), None);
+            assert_eq!(breaker.note_call_end(Evidence::Accepted, false, now), None);
         }
         assert!(breaker.is_closed());
     }
@@ -153,6 +159,29 @@ fn a_probe_that_succeeds_lets_all_go_on_one_more_at_a_time() {
     (0..3).for_each(|_| fleet.call_ends(1, Evidence::Away));
     assert_eq!(fleet.at(999), [0_usize; 0]);
     assert_eq!(fleet.at(1_000), [0]);
+}
+
+/// Calls that were in flight when the breaker opened end while the probe is out: by their timeout, as a rule.
+#[test]
+fn the_end_of_an_earlier_call_is_not_the_end_of_the_probe() {
+    for earlier in [
+        Evidence::Away,
+        Evidence::Rejected,
+        Evidence::Unclear,
+        Evidence::Alive,
+        Evidence::Accepted,
+    ] {
+        let mut fleet = Fleet::of(1);
+        (0..3).for_each(|_| fleet.call_ends(0, Evidence::Away));
+        assert_eq!(fleet.at(500 + LATER), [0]);
+        let now = fleet.mono();
+        let breaker = &mut fleet.replicas[0];
+        assert!(breaker.note_call(now));
+        assert_eq!(breaker.note_call_end(earlier, false, now), None);
+        assert!(is_probing(breaker), "{earlier:?}: no second probe");
+        fleet.call_ends(0, Evidence::Accepted);
+        assert!(!fleet.replicas[0].is_open(), "{earlier:?}");
+    }
 }
 
 #[test]
@@ -208,10 +237,10 @@ fn without_an_answer_it_stays_shut_and_asks_again() {
     let mut breaker = Breaker::new(rule());
     let at = Mono::from_micros;
     for _ in 0..2 {
-        assert_eq!(breaker.observe(Evidence::Away, at(5)), None);
+        assert_eq!(breaker.note_call_end(Evidence::Away, false, at(5)), None);
     }
     assert_eq!(
-        breaker.observe(Evidence::Away, at(5)),
+        breaker.note_call_end(Evidence::Away, false, at(5)),
         Some(BreakerReport::Failed)
     );
     breaker.note_no_answer(at(10));
@@ -229,7 +258,7 @@ fn what_the_store_did_not_hear_is_reported_again() {
     }
     let (now, breaker) = (fleet.mono(), &mut fleet.replicas[0]);
     assert_eq!(
-        breaker.observe(Evidence::Away, now),
+        breaker.note_call_end(Evidence::Away, false, now),
         Some(BreakerReport::Failed)
     );
     breaker.note_no_answer(now);
@@ -247,18 +276,18 @@ fn what_the_store_did_not_hear_is_reported_again() {
 
 /// What each replica's calls show, for a minute of calls every 10 ms: how many it made, and how many of them were
 /// refused.
-fn a_minute(fleet: &mut Fleet, signs: &[Evidence]) -> Vec<(u32, u32)> {
-    let mut calls = vec![(0, 0); signs.len()];
+fn a_minute(fleet: &mut Fleet, evidence: &[Evidence]) -> Vec<(u32, u32)> {
+    let mut calls = vec![(0, 0); evidence.len()];
     let start = (fleet.now - 1_000_000_000) / 1_000;
     for step in 0..6_000_u64 {
         fleet.at(start + step * 10);
-        for (replica, evidence) in signs.iter().enumerate() {
+        for (replica, shown) in evidence.iter().enumerate() {
             let now = fleet.mono();
             if fleet.replicas[replica].blocked(0, now).is_none() {
                 fleet.replicas[replica].note_call(now);
-                fleet.call_ends(replica, *evidence);
+                fleet.call_ends(replica, *shown);
                 calls[replica].0 += 1;
-                calls[replica].1 += u32::from(*evidence != Evidence::Accepted);
+                calls[replica].1 += u32::from(*shown != Evidence::Accepted);
             }
         }
     }
@@ -270,8 +299,8 @@ fn a_minute(fleet: &mut Fleet, signs: &[Evidence]) -> Vec<(u32, u32)> {
 fn a_replica_whose_own_calls_are_refused_stops_only_itself() {
     for (wrong, in_a_row) in [(Evidence::Rejected, 4), (Evidence::Away, 3)] {
         let mut fleet = Fleet::of(3);
-        let signs = [wrong, Evidence::Accepted, Evidence::Accepted];
-        let calls = a_minute(&mut fleet, &signs);
+        let evidence = [wrong, Evidence::Accepted, Evidence::Accepted];
+        let calls = a_minute(&mut fleet, &evidence);
         // Pauses of its own: 0.5, 1, 2, 2 … seconds.
         assert!(
             (in_a_row..in_a_row + 34).contains(&calls[0].1),
@@ -294,9 +323,9 @@ fn a_replica_whose_own_calls_are_refused_stops_only_itself() {
 #[test]
 fn replicas_that_are_right_go_on_however_many_are_wrong() {
     let mut fleet = Fleet::of(5);
-    let mut signs = [Evidence::Away; 5];
-    signs[3] = Evidence::Accepted;
-    let calls = a_minute(&mut fleet, &signs);
+    let mut evidence = [Evidence::Away; 5];
+    evidence[3] = Evidence::Accepted;
+    let calls = a_minute(&mut fleet, &evidence);
     assert!(calls[3].0 >= 5_000, "{calls:?}");
     assert!(calls[0].0 < 60, "{calls:?}");
 }

@@ -143,10 +143,10 @@ fn a_spent_limit_is_asked_again_while_the_tap_stays_closed() {
 fn while_the_downstream_is_away_one_call_leaves_at_a_time() {
     let mut gate = Gate::new(None, Some(rule()));
     assert_eq!(
-        gate.note_call_end(Evidence::Away, at(1)),
+        gate.note_call_end(Evidence::Away, false, at(1)),
         BreakerEffect::default()
     );
-    let ended = gate.note_call_end(Evidence::Away, at(1));
+    let ended = gate.note_call_end(Evidence::Away, false, at(1));
     assert_eq!(ended.report, Some(BreakerReport::Failed));
     let status = open(1, at(1), at(2), false);
     gate.note_answer(Some(&status), at(1));
@@ -174,8 +174,8 @@ fn while_the_downstream_is_away_one_call_leaves_at_a_time() {
     let change = gate.review(store(late), 0, late).expect("it was not made");
     assert_eq!(change.is, SendRule::All(None));
 
-    gate.note_call(late);
-    let ended = gate.note_call_end(Evidence::Accepted, at(3));
+    assert!(gate.note_call(late));
+    let ended = gate.note_call_end(Evidence::Accepted, true, at(3));
     assert_eq!(ended.report, Some(BreakerReport::Passed));
     let closed = BreakerStatus {
         until: None,
@@ -197,7 +197,7 @@ fn a_call_of_a_downstream_that_is_there_reviews_nothing() {
     gate.review(None, 0, at(1));
     gate.note_call(at(1));
     assert_eq!(
-        gate.note_call_end(Evidence::Accepted, at(1)),
+        gate.note_call_end(Evidence::Accepted, false, at(1)),
         BreakerEffect::default()
     );
     assert_eq!(gate.next_review(), Some(Mono::NEVER));

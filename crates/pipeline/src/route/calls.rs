@@ -88,6 +88,11 @@ pub(crate) struct CallInFlight {
 }
 
 impl CallInFlight {
+    /// Whether it is the probe of the breaker.
+    pub(crate) const fn is_probe(&self) -> bool {
+        self.is_probe
+    }
+
     /// The call did not leave: its slot had passed. Returns whether the gate may have changed.
     pub(crate) fn unsent(self) -> bool {
         let (calls, is_probe) = (Arc::clone(&self.calls), self.is_probe);

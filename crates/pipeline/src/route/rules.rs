@@ -65,7 +65,7 @@ impl Priority {
     pub(crate) const fn bounds(self) -> [u8; 2] {
         match self {
             Self::Fixed(priority) => [priority; 2],
-            Self::OfMessage => [0, 9],
+            Self::OfMessage => [0, sluiced_template::MAX_PRIORITY],
         }
     }
 }

@@ -15,10 +15,11 @@ use sluiced_core::time::{Mono, StoreTime};
 use sluiced_ports::queue::Verdict;
 use sluiced_telemetry::LogLimit;
 
+use crate::bounds::too_costly;
 use crate::ends::journal::Why;
 use crate::job::WaitingMessage;
 use crate::route::rules::OnDenied;
-use crate::verdict::{self, dead, denied, judge_unfit, too_costly};
+use crate::verdict::{self, dead, denied, judge_unfit};
 
 static DENIED: LogLimit = LogLimit::new(Duration::from_secs(10));
 
@@ -61,7 +62,7 @@ pub(crate) fn send_away(waiting: WaitingMessage, departure: &Departure, now: Mon
 /// The message costs more than its limit can ever let pass: the limit was lowered while the message was in memory.
 pub(crate) fn settle_too_costly(waiting: WaitingMessage, by: usize, most: u64, now: StoreTime) {
     let job = waiting.job;
-    let detail = too_costly(&job.charges()[by].limit.name, most);
+    let detail = too_costly(&job.charges()[by].limit.name, most).to_string();
     let verdict = judge_unfit(&job.route, &job.history, DeadReason::Invalid, detail, now);
     job.settle(verdict, now);
 }

@@ -176,6 +176,7 @@ impl<'a, W: FleetWatch> Fleet<'a, W> {
                 store: StoreTime::from_micros(self.t),
             },
             began: mono,
+            is_probe: false,
             outcome,
             throttles: ThrottleSubject::Unsaid,
             reply: Ok(AnswerStatus {

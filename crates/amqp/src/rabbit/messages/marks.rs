@@ -42,7 +42,7 @@ const ROUND: [&str; 13] = [
     header::NOT_BEFORE,
     header::EXPIRES,
     header::LAST_STATUS,
-    header::WAITED,
+    header::DENIED_BEFORE,
     header::PARKED,
     header::REDELIVERED,
     header::UNREADABLE,

@@ -137,7 +137,7 @@ impl Session {
         let route = Arc::clone(&self.context.route.name);
         CopyVerdict {
             target: Target::Wait(self.context.ladder.rung(ASIDE)),
-            label: (route, "later"),
+            label: (route, Verdict::LATER),
             patch: kept_id_headers(kept_id, rounds),
         }
     }

@@ -98,9 +98,10 @@ proptest! {
                 let other = CallEnd { now: moment, message: number, ..other };
                 decide(&other, &mut gate, &mut refusals, |at| at);
             }
-            gate.note_call(moment.local);
+            let is_probe = gate.note_call(moment.local);
             let call = CallEnd {
                 now: moment,
+                is_probe,
                 maybe_delivered: said.maybe_delivered,
                 has_rest: said.has_rest,
                 renewed: false,
@@ -114,11 +115,10 @@ proptest! {
             maybe_taken += u32::from(call.maybe_taken());
             prop_assert!(maybe_taken <= max_attempts, "it may have been taken {} times", maybe_taken);
             let refused = matches!(said.outcome, Outcome::Throttled { .. } | Outcome::Held { .. });
-            let is_dead = matches!(follows.next, NextStep::Dead(_));
             counted += follows.tries.attempts - tries.attempts;
             prop_assert!(counted <= max_attempts);
             if refused && !call.maybe_taken() {
-                prop_assert!(is_dead || follows.tries.attempts == tries.attempts, "a refusal is no failure");
+                prop_assert_eq!(follows.tries.attempts, tries.attempts, "a refusal is no failure");
                 prop_assert!(follows.next != NextStep::Dead(DeadReason::AttemptsExhausted));
             }
             prop_assert_eq!(follows.next == NextStep::Done, follows.claims == ClaimsEnd::Accepted);

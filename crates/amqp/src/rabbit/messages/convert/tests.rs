@@ -93,7 +93,7 @@ fn a_replay_forgets_the_life_that_is_over_and_keeps_the_message() {
         header::FIRST_SEEN,
         header::EXPIRES,
         header::PARKED,
-        header::WAITED,
+        header::DENIED_BEFORE,
         header::LIMIT,
         header::REASON,
         header::DETAIL,

@@ -16,7 +16,7 @@ fn headers() -> Set {
         (header::ROUTING_KEY, HeaderValue::Text("sms.de".to_owned())),
         (header::EXCHANGE, HeaderValue::Text(String::new())),
         (header::ATTEMPTS, HeaderValue::Int(2)),
-        (header::WAITED, HeaderValue::Bool(true)),
+        (header::DENIED_BEFORE, HeaderValue::Bool(true)),
         (header::DETAIL, HeaderValue::Text("500".to_owned())),
     ])
 }
