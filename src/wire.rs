@@ -48,7 +48,7 @@ use self::pacers::Pacers;
 use self::queues::{CountedEvents, Queues};
 use self::stores::InspectedLimits;
 use sluiced_core::jitter::Jitter;
-use sluiced_pipeline::{Owned, Pauses, Pipeline, PipelineSpec, RouteSpec, publish_arrivals};
+use sluiced_pipeline::{Owned, Pipeline, PipelineSpec, Results, RouteSpec, publish_arrivals};
 use sluiced_ports::clock::Clock;
 use sluiced_ports::downstream::InboundEvent;
 use sluiced_ports::queue::Subscription;
@@ -137,8 +137,11 @@ impl<'a> RouteParts<'a> {
         let traces = self
             .traces
             .map(|traces| traces.of_route(name, &route.queue));
-        let arrivals = self.arrivals(name, route)?;
         let meters = Arc::clone(&self.events.meters[name]);
+        let results = routes::results(name, route, &meters)?;
+        let arrivals = results
+            .as_ref()
+            .and_then(|made| self.arrivals(name, route, made));
         Ok(RouteSpec {
             name: Arc::from(name),
             rules: routes::rules(settings, name, route)?,
@@ -152,38 +155,40 @@ impl<'a> RouteParts<'a> {
             )?
             .into(),
             figures: pacers::route_figures(settings, name, route)?,
-            breaker: pacers.breaker(route),
+            breaker: self.settings.breaker(route),
             subscription,
             journal: routes::journal(settings, name, route)?,
-            results: routes::results(name, route, &meters)?,
+            results,
             meters,
         })
     }
 
-    /// Publishes what a message centre delivers by itself, if the route has results.
+    /// Publishes what a message centre delivers by itself, as results of the route.
     fn arrivals(
         &self,
         name: &str,
         route: &Route,
-    ) -> Result<Option<mpsc::Sender<InboundEvent>>, WireError> {
+        results: &Arc<Results>,
+    ) -> Option<mpsc::Sender<InboundEvent>> {
         let route_name: Arc<str> = Arc::from(name);
+        let publisher = self.queues.arrivals(&route_name, route)?;
         let meters = Arc::clone(&self.events.meters[name]);
-        let publisher = self.queues.arrivals(&route_name, route);
-        let results = routes::results(name, route, &meters)?;
-        let Some((publisher, results)) = publisher.zip(results) else {
-            return Ok(None);
-        };
         let (sender, arrivals) = mpsc::channel(ARRIVALS);
         tokio::spawn(publish_arrivals(
-            route_name, results, meters, arrivals, publisher,
+            route_name,
+            Arc::clone(results),
+            meters,
+            arrivals,
+            publisher,
         ));
-        Ok(Some(sender))
+        Some(sender)
     }
 }
 
 fn pipeline(
     pacers: Pacers<'_>,
-    pauses: Pauses,
+    store: &Arc<dyn Store>,
+    replica: String,
     owned: &Owned,
     clock: Clock,
     health: &Health,
@@ -191,9 +196,10 @@ fn pipeline(
     let jitter = Jitter::new(rand::random());
     let (pacers, keyed_policies) = pacers.into_specs();
     let spec = PipelineSpec {
+        store: Arc::clone(store),
+        replica,
         pacers,
         keyed_policies,
-        pauses,
         ownership: owned.ownership(),
     };
     let started = Pipeline::start(spec, clock, jitter, health);
@@ -221,7 +227,7 @@ pub fn start(
     if let Some(link) = owned.link() {
         health.component("names of the fleet", link);
     }
-    let policies = Arc::new(Policies::new(settings, Arc::clone(&store)));
+    let policies = Arc::new(Policies::new(settings));
     if let Queues::Rabbit(queue) = &queues {
         health.target("rabbitmq", queue.link());
     }
@@ -236,12 +242,8 @@ pub fn start(
         traces: traces.as_ref(),
     };
     let pacers = routes.pacers(&store, &policies, clock)?;
-    let pauses = Pauses {
-        store: Arc::clone(&store),
-        replica: replica(settings),
-    };
     Ok(RunningDaemon {
-        pipeline: pipeline(pacers, pauses, &owned, clock, health)?,
+        pipeline: pipeline(pacers, &store, replica(settings), &owned, clock, health)?,
         owned,
         settled: Arc::clone(&events.settled),
         policies,

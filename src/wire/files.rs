@@ -8,9 +8,11 @@ use sluiced_pipeline::{Change, FileLimit, InForce, LimitFacts, RateBounds};
 use sluiced_settings::types::{Limit, Paced};
 
 /// A paced limit of a file. The pipeline uses the paces of its rows.
+#[derive(Debug)]
 pub(super) struct PacedFile(pub(super) Limit);
 
 /// A keyed limit of a file. The pipeline uses its rule.
+#[derive(Debug)]
 pub(super) struct KeyedFile(pub(super) Limit);
 
 impl FileLimit<RowPaces> for PacedFile {

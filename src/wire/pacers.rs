@@ -7,10 +7,9 @@ use std::sync::Arc;
 use tokio::sync::watch;
 
 use super::{Policies, WireError, keyed_limit};
-use sluiced_core::breaker::BreakerRule;
 use sluiced_core::version::PolicyVersion;
 use sluiced_pipeline::{
-    FreezeRow, KeyedPolicy, PacedRows, PacerSpec, RouteLimit, RouteLimits, RouteSpec, SlotSource,
+    KeyedPolicy, PacedRows, PacerSpec, RouteLimit, RouteLimits, RouteSpec, SlotSource,
 };
 use sluiced_ports::connect::Link;
 use sluiced_ports::limits::{KeyedLimit, LimitStore};
@@ -96,12 +95,6 @@ impl<'a> Pacers<'a> {
         Arc::clone(&self.store) as Arc<dyn LimitStore>
     }
 
-    /// When calls of a route stop because its downstream is away, and where that is shared; `None`: never.
-    pub(super) fn breaker(&self, route: &Route) -> Option<(BreakerRule, Arc<dyn Store>)> {
-        let rule = self.settings.breaker(route)?;
-        Some((rule, Arc::clone(&self.store)))
-    }
-
     /// Adds a route with these limits to the pacer of its paced limit, or gives it one of its own.
     pub(super) fn add(&mut self, limits: &[String], spec: RouteSpec) {
         let paced = self.settings.paced_of(limits);
@@ -109,18 +102,16 @@ impl<'a> Pacers<'a> {
             Some((limit, _)) => limit.to_owned(),
             None => format!("{ROUTE}{}", spec.name),
         };
-        let store = &self.store;
         let policies = self.policies;
         self.pacers
             .entry(name)
             .or_insert_with_key(|name| PacerSpec {
                 name: Arc::from(name.as_str()),
                 slots: match paced {
-                    Some((limit, paced)) => SlotSource::Rows(paced_rows(limit, paced, store)),
-                    None => SlotSource::AlwaysDue(FreezeRow::of(name, Arc::clone(store))),
+                    Some((limit, paced)) => SlotSource::Rows(paced_rows(limit, paced)),
+                    None => SlotSource::always_due(name),
                 },
                 policy: paced.and_then(|(limit, _)| policies.paced(limit)),
-                limit_store: Arc::clone(store) as Arc<dyn LimitStore>,
                 routes: Vec::new(),
             })
             .routes
@@ -131,8 +122,8 @@ impl<'a> Pacers<'a> {
     pub(super) fn into_specs(self) -> (Vec<PacerSpec>, Vec<KeyedPolicy>) {
         let policies = self.policies;
         let keyed = self.limits.into_values().filter_map(|limit| {
-            let spec = policies.keyed(&limit.name)?;
-            Some(KeyedPolicy { limit, spec })
+            let file = policies.keyed(&limit.name)?;
+            Some(KeyedPolicy { limit, file })
         });
         let keyed_policies = keyed.collect();
         (self.pacers.into_values().collect(), keyed_policies)
@@ -211,7 +202,7 @@ pub(super) fn route_figures(
 }
 
 /// The row of a paced limit, or two if it keeps a reserve.
-fn paced_rows(name: &str, paced: &Paced, store: &Arc<dyn Store>) -> PacedRows {
+fn paced_rows(name: &str, paced: &Paced) -> PacedRows {
     let paces = paced.paces();
     let main = PacedRow::new(name, paces.main);
     PacedRows {
@@ -220,6 +211,5 @@ fn paced_rows(name: &str, paced: &Paced, store: &Arc<dyn Store>) -> PacedRows {
             ..PacedRow::new(format!("{name}.reserve"), pace)
         }),
         main,
-        store: Arc::clone(store),
     }
 }

@@ -111,7 +111,7 @@ pub(super) fn results(
     name: &str,
     route: &Route,
     meters: &Arc<RouteMeters>,
-) -> Result<Option<Results>, WireError> {
+) -> Result<Option<Arc<Results>>, WireError> {
     let Some(settings) = &route.results else {
         return Ok(None);
     };
@@ -127,6 +127,6 @@ pub(super) fn results(
         headers: settings.headers.clone(),
         comes_back: Box::new(move |key| own.comes_back(key, &queue)),
     };
-    let results = Results::new(rules, meters).map(Some);
+    let results = Results::new(rules, meters).map(|made| Some(Arc::new(made)));
     results.map_err(|e| WireError::new(format!("routes.{name}.results"), e))
 }

@@ -18,7 +18,7 @@ use super::{WireError, options};
 use sluiced_core::limits::Rule;
 use sluiced_core::pacing::RowPaces;
 use sluiced_core::version::PolicyVersion;
-use sluiced_pipeline::{FileLimit, PolicySpec};
+use sluiced_pipeline::{FileLimit, FileWatch};
 use sluiced_ports::clock::Clock;
 use sluiced_ports::connect::Link;
 use sluiced_ports::limits::KeyedLimit;
@@ -129,13 +129,12 @@ pub fn family(limit: &Limit) -> Family {
 /// The limits of this replica that can change while it runs.
 #[derive(Debug)]
 pub struct Policies {
-    store: Arc<dyn Store>,
-    replica: String,
     /// Each as it was at the start.
     limits: BTreeMap<String, (Limit, FileSender)>,
 }
 
 /// Where the limit of a file goes when the file is read again. Whether it is paced changes with a restart only.
+#[derive(Debug)]
 enum FileSender {
     Paced(watch::Sender<Arc<dyn FileLimit<RowPaces>>>),
     Keyed(watch::Sender<Arc<dyn FileLimit<Rule>>>),
@@ -162,21 +161,10 @@ impl FileSender {
     }
 }
 
-impl fmt::Debug for FileSender {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Paced(_) => "Paced",
-            Self::Keyed(_) => "Keyed",
-        })
-    }
-}
-
 impl Policies {
-    pub(super) fn new(settings: &Settings, store: Arc<dyn Store>) -> Self {
+    pub(super) fn new(settings: &Settings) -> Self {
         let limits = settings.limits.iter();
         Self {
-            store,
-            replica: replica(settings),
             limits: limits
                 .map(|(name, limit)| (name.clone(), (limit.clone(), FileSender::new(limit))))
                 .collect(),
@@ -184,31 +172,18 @@ impl Policies {
     }
 
     /// For the task of a paced limit.
-    pub(super) fn paced(&self, limit: &str) -> Option<PolicySpec<RowPaces>> {
+    pub(super) fn paced(&self, limit: &str) -> Option<FileWatch<RowPaces>> {
         match &self.limits.get(limit)?.1 {
-            FileSender::Paced(sender) => Some(self.spec(Family::Paced, sender.subscribe())),
+            FileSender::Paced(sender) => Some(sender.subscribe()),
             FileSender::Keyed(_) => None,
         }
     }
 
     /// For the task of a keyed limit.
-    pub(super) fn keyed(&self, limit: &str) -> Option<PolicySpec<Rule>> {
+    pub(super) fn keyed(&self, limit: &str) -> Option<FileWatch<Rule>> {
         match &self.limits.get(limit)?.1 {
-            FileSender::Keyed(sender) => Some(self.spec(Family::Keyed, sender.subscribe())),
+            FileSender::Keyed(sender) => Some(sender.subscribe()),
             FileSender::Paced(_) => None,
-        }
-    }
-
-    fn spec<T>(
-        &self,
-        family: Family,
-        file: watch::Receiver<Arc<dyn FileLimit<T>>>,
-    ) -> PolicySpec<T> {
-        PolicySpec {
-            store: Arc::clone(&self.store),
-            family,
-            replica: self.replica.clone(),
-            file,
         }
     }
 

@@ -42,7 +42,7 @@ pub(super) struct Ends {
     /// `None`: its messages are not logged one by one.
     journal: Option<Journal>,
     /// `None`: it publishes none.
-    results: Option<Results>,
+    results: Option<Arc<Results>>,
     meters: Arc<RouteMeters>,
     clock: Clock,
     reasons: [LogLimit; DeadReason::ALL.len()],
@@ -75,7 +75,7 @@ impl Ends {
     pub(super) fn new(
         route: &Arc<str>,
         journal: Option<Journal>,
-        results: Option<Results>,
+        results: Option<Arc<Results>>,
         meters: &Arc<RouteMeters>,
     ) -> Self {
         Self {

@@ -19,13 +19,13 @@ use sluiced_core::time::{ClockMap, Mono, Now, StoreTime};
 use sluiced_ports::clock::Clock;
 use sluiced_ports::limits::{Correction, GrantedCharge};
 use sluiced_ports::lock;
-use sluiced_ports::store::PacedRow;
+use sluiced_ports::store::{PacedRow, Store};
 use sluiced_telemetry::LogLimit;
 
 use super::job::WaitingMessage;
 use super::limit::CurrentPolicy;
 use super::limit::measures::Measures;
-use super::limit::rows::{FreezeRow, PacedRows, SlotSource};
+use super::limit::rows::{PacedRows, SlotSource};
 use super::meters::LimitMeters;
 use super::permit::refunder::Refunder;
 
@@ -81,30 +81,15 @@ pub(super) enum PacerEvent {
     },
 }
 
-/// Where the slots of a pacer come from, as all handles know it.
-#[derive(Clone, Debug)]
-enum SharedSlots {
-    /// The rows change with the policy.
-    Rows(Arc<Mutex<PacedRows>>),
-    AlwaysDue(Arc<FreezeRow>),
-}
-
-impl SharedSlots {
-    fn of(source: SlotSource) -> Self {
-        match source {
-            SlotSource::Rows(rows) => Self::Rows(Arc::new(Mutex::new(rows))),
-            SlotSource::AlwaysDue(freeze) => Self::AlwaysDue(Arc::new(freeze)),
-        }
-    }
-}
-
 /// A sender to a pacer, and what others may know of its state: cheap to clone, one per call.
 #[derive(Clone, Debug)]
 pub(super) struct PacerHandle {
     pub(super) clock: Clock,
     /// The pacer's paced limit, or its route.
     pub(super) name: Arc<str>,
-    slots: SharedSlots,
+    slots: Arc<Mutex<SlotSource>>,
+    /// What the replicas share.
+    pub(super) store: Arc<dyn Store>,
     pub(super) meters: Arc<LimitMeters>,
     pub(super) measures: Arc<Measures>,
     /// What the refusals of the downstream are about.
@@ -121,6 +106,7 @@ impl PacerHandle {
         clock: Clock,
         name: Arc<str>,
         slots: SlotSource,
+        store: Arc<dyn Store>,
         refunder: Refunder,
         events: mpsc::UnboundedSender<PacerEvent>,
     ) -> Self {
@@ -131,7 +117,8 @@ impl PacerHandle {
         Self {
             clock,
             name,
-            slots: SharedSlots::of(slots),
+            slots: Arc::new(Mutex::new(slots)),
+            store,
             meters,
             measures: Arc::default(),
             refusals: Arc::default(),
@@ -171,15 +158,23 @@ impl PacerHandle {
     }
 
     /// Whether calls have slots of a paced limit.
-    pub(super) const fn is_paced(&self) -> bool {
-        matches!(self.slots, SharedSlots::Rows(_))
+    pub(super) fn is_paced(&self) -> bool {
+        self.unpaced_row().is_none()
+    }
+
+    /// The row that stands for routes that nothing paces.
+    fn unpaced_row(&self) -> Option<PacedRow> {
+        match &*lock(&self.slots) {
+            SlotSource::Rows(_) => None,
+            SlotSource::AlwaysDue(row) => Some(row.clone()),
+        }
     }
 
     /// The rows of its paced limit, if it has one. The lock is held meanwhile: `act` must not come back here.
     fn with_rows<R>(&self, act: impl FnOnce(&mut PacedRows) -> R) -> Option<R> {
-        match &self.slots {
-            SharedSlots::Rows(rows) => Some(act(&mut lock(rows))),
-            SharedSlots::AlwaysDue(_) => None,
+        match &mut *lock(&self.slots) {
+            SlotSource::Rows(rows) => Some(act(rows)),
+            SlotSource::AlwaysDue(_) => None,
         }
     }
 
@@ -197,7 +192,7 @@ impl PacerHandle {
     }
 
     /// The paced limit that counts the slots of a row.
-    fn limit(&self, row: Row) -> Option<PacedRow> {
+    pub(super) fn limit(&self, row: Row) -> Option<PacedRow> {
         self.with_rows(|rows| rows.limit(row).cloned())?
     }
 

@@ -25,13 +25,12 @@ use super::permit::refunder::Refunder;
 use super::permit::tickets::Tickets;
 use super::policies::adapting::Adapting;
 use super::policies::owner::Ownership;
-use super::policies::pause::Pauses;
-use super::policies::{KeyedPolicy, PolicySpec, PolicyWatch};
+use super::policies::{FileWatch, KeyedPolicy, PolicyDeclarer, PolicyWatch};
 use super::policies::{owner, pause};
 use super::route::Route;
 use super::route::RouteSpec;
 use super::route::sharing;
-use super::{handshakes, meters, policies, receive};
+use super::{handshakes, meters, receive};
 use sluiced_core::jitter::Jitter;
 use sluiced_core::leases::LeaseHolder;
 use sluiced_core::limits::generation::LostWait;
@@ -40,8 +39,9 @@ use sluiced_core::rate::Span;
 use sluiced_core::scheduler::{Questions, Scheduler};
 use sluiced_ports::clock::Clock;
 use sluiced_ports::limits::{GrantedCharge, LimitStore, RuleInForce};
+use sluiced_ports::policies::pause_of;
 use sluiced_ports::queue::Leftover;
-use sluiced_ports::store::PacedRow;
+use sluiced_ports::store::{Family, PacedRow, Store};
 use sluiced_telemetry::health::Health;
 use sluiced_telemetry::waits::Waits;
 
@@ -59,9 +59,7 @@ pub struct PacerSpec {
     pub name: Arc<str>,
     pub slots: SlotSource,
     /// `None`: the paced limit cannot be changed while it runs, or there is none.
-    pub policy: Option<PolicySpec<RowPaces>>,
-    /// Where the keyed limits are. A pacer without a paced limit gets the store's time from there, too.
-    pub limit_store: Arc<dyn LimitStore>,
+    pub policy: Option<FileWatch<RowPaces>>,
     pub routes: Vec<RouteSpec>,
 }
 
@@ -88,10 +86,13 @@ pub struct PipelineLeftover {
 /// What a pipeline is made of.
 #[derive(Debug)]
 pub struct PipelineSpec {
+    /// What the replicas share.
+    pub store: Arc<dyn Store>,
+    /// The name of this replica.
+    pub replica: String,
     pub pacers: Vec<PacerSpec>,
     /// The keyed limits whose policies may change while they run.
     pub keyed_policies: Vec<KeyedPolicy>,
-    pub pauses: Pauses,
     /// Whether the names of its limits and routes belong to this fleet.
     pub ownership: watch::Receiver<Ownership>,
 }
@@ -99,6 +100,8 @@ pub struct PipelineSpec {
 /// A running pipeline.
 #[derive(Debug)]
 pub struct Pipeline {
+    store: Arc<dyn Store>,
+    replica: String,
     pacers: Vec<PacerHandle>,
     /// Each with its pacer.
     routes: Vec<(Arc<Route>, PacerHandle)>,
@@ -108,10 +111,8 @@ pub struct Pipeline {
     /// they end with the pipeline.
     watches: JoinSet<()>,
     tickets: Arc<Tickets>,
-    /// The stores of keyed limits that its pacers ask.
-    stores: Vec<Arc<dyn LimitStore>>,
     /// The limits whose policies this replica declares.
-    declarers: Vec<policies::PolicyDeclarer>,
+    declarers: Vec<PolicyDeclarer>,
     ownership: watch::Receiver<Ownership>,
     clock: Clock,
     jitter: Jitter,
@@ -130,13 +131,14 @@ impl Pipeline {
         health: &Health,
     ) -> Result<Self, StartError> {
         let mut pipeline = Self {
+            store: spec.store,
+            replica: spec.replica,
             pacers: Vec::new(),
             routes: Vec::new(),
             receivers: JoinSet::new(),
             refunders: JoinSet::new(),
             watches: JoinSet::new(),
             tickets: Arc::new(Tickets::new(rand::random())),
-            stores: Vec::new(),
             declarers: Vec::new(),
             ownership: spec.ownership,
             clock,
@@ -149,14 +151,23 @@ impl Pipeline {
         for policy in spec.keyed_policies {
             pipeline.watch_keyed_limit(policy);
         }
-        pipeline.watch_pauses(&spec.pauses, health.waits());
+        pipeline.watch_pauses(health.waits());
         Ok(pipeline)
     }
 
+    fn declarer(&self, family: Family, limit: impl Into<Arc<str>>) -> PolicyDeclarer {
+        PolicyDeclarer {
+            store: Arc::clone(&self.store),
+            family,
+            limit: limit.into(),
+            replica: self.replica.clone(),
+        }
+    }
+
     /// Keeps each route at what operators say about it.
-    fn watch_pauses(&mut self, pauses: &Pauses, waits: &Waits) {
+    fn watch_pauses(&mut self, waits: &Waits) {
         for (route, pacer) in &self.routes {
-            let declarer = policies::PolicyDeclarer::pause(pauses, &route.name);
+            let declarer = self.declarer(Family::Paced, pause_of(&route.name));
             let (route, pacer) = (Arc::clone(route), pacer.clone());
             let follow = pause::follow(route, pacer, declarer, waits.clone(), self.jitter);
             let once_registered = owner::once_registered(&self.ownership, follow);
@@ -171,20 +182,20 @@ impl Pipeline {
         let routes: Vec<_> = numbered
             .map(|(spec, number)| Route::open(spec, number, health))
             .collect();
-        let scheduler = scheduler(spec.slots.rows(), &*spec.limit_store, &routes, self.jitter);
+        let scheduler = scheduler(spec.slots.rows(), &*self.store, &routes, self.jitter);
         let (sender, events) = mpsc::unbounded_channel();
         let outgoing = sender.clone();
         let freed = move |calls| drop(outgoing.send(PacerEvent::Freed(calls)));
-        let keyed = self.start_refunder(&name, spec.limit_store, &routes, freed);
+        let keyed = self.start_refunder(&name, &routes, freed);
         let outdated = Arc::new(Notify::new());
-        let adapting = spec
-            .policy
-            .as_ref()
-            .map(|policy| Adapting::new(Arc::clone(&name), Arc::clone(&policy.store)));
+        let declarer = self.declarer(Family::Paced, Arc::clone(&name));
+        let may_change = spec.policy.is_some();
+        let adapting = may_change.then(|| Adapting::new(declarer.clone()));
         let pacer = PacerHandle::new(
             self.clock,
             Arc::clone(&name),
             spec.slots,
+            Arc::clone(&self.store),
             keyed.refunder.clone(),
             sender,
         );
@@ -204,10 +215,10 @@ impl Pipeline {
             .into_iter()
             .map(|route| (route, pacer.clone()))
             .collect();
-        if let Some(spec) = spec.policy {
+        if let Some(file) = spec.policy {
             let handle = pacer.clone();
             let adopt = move |policy, paces| handle.send(PacerEvent::Policy(policy, paces));
-            self.spawn_watch(name, spec, with_pacer.clone(), outdated, adopt);
+            self.spawn_watch(declarer, file, with_pacer.clone(), outdated, adopt);
         }
         self.start_receivers(&with_pacer);
         self.routes.extend(with_pacer);
@@ -228,10 +239,11 @@ impl Pipeline {
     }
 
     /// Keeps a keyed limit, and all pacers that ask it, at its current policy.
-    fn watch_keyed_limit(&mut self, KeyedPolicy { limit, spec }: KeyedPolicy) {
+    fn watch_keyed_limit(&mut self, KeyedPolicy { limit, file }: KeyedPolicy) {
         let is_counted = |(route, _): &&(Arc<Route>, _)| route.counting.counts(&limit.name);
         let counted = self.routes.iter().filter(is_counted).cloned().collect();
-        let (name, outdated) = (Arc::clone(&limit.name), Arc::clone(&limit.outdated));
+        let declarer = self.declarer(Family::Keyed, Arc::clone(&limit.name));
+        let outdated = Arc::clone(&limit.outdated);
         let pacers = self.pacers.clone();
         let adopt = move |policy: Arc<CurrentPolicy>, rule| {
             if let Some(per_second) = policy.facts.per_second {
@@ -248,21 +260,21 @@ impl Pipeline {
                 });
             }
         };
-        self.spawn_watch(name, spec, counted, outdated, adopt);
+        self.spawn_watch(declarer, file, counted, outdated, adopt);
     }
 
     /// Starts the task that keeps a limit at its current policy. `routes` are those that the limit counts; `outdated`
     /// is notified when the current policy is not the one that is known.
     fn spawn_watch<T: Send + 'static>(
         &mut self,
-        limit: Arc<str>,
-        spec: PolicySpec<T>,
+        declarer: PolicyDeclarer,
+        file: FileWatch<T>,
         routes: Vec<(Arc<Route>, PacerHandle)>,
         outdated: Arc<Notify>,
         adopt: impl Fn(Arc<CurrentPolicy>, T) + Send + Sync + 'static,
     ) {
-        self.declarers.push(spec.declarer(&limit));
-        let watch = PolicyWatch::new(limit, spec, routes, outdated, self.jitter, self.clock);
+        self.declarers.push(declarer.clone());
+        let watch = PolicyWatch::new(declarer, file, routes, outdated, self.jitter, self.clock);
         let once_registered = owner::once_registered(&self.ownership, watch.run(adopt));
         self.watches.spawn(once_registered);
     }
@@ -271,7 +283,6 @@ impl Pipeline {
     fn start_refunder(
         &mut self,
         name: &str,
-        store: Arc<dyn LimitStore>,
         routes: &[Arc<Route>],
         freed: impl Fn(Vec<GrantedCharge>) + Send + 'static,
     ) -> KeyedAccess {
@@ -280,6 +291,7 @@ impl Pipeline {
             .map(|limit| (Arc::clone(&limit.name), KeyedMeters::new(&limit.name)))
             .collect();
         let limit_meters = Arc::new(meters);
+        let store = Arc::clone(&self.store) as Arc<dyn LimitStore>;
         let (refunder, work) = Refunder::new(
             Arc::clone(&store),
             Arc::clone(&limit_meters),
@@ -288,7 +300,6 @@ impl Pipeline {
             freed,
         );
         self.refunders.spawn(work);
-        self.stores.push(Arc::clone(&store));
         KeyedAccess {
             store,
             tickets: Arc::clone(&self.tickets),
@@ -331,12 +342,9 @@ impl Pipeline {
         if tokio::time::timeout(REFUND_BOUND, refunders).await.is_err() {
             self.refunders.shutdown().await;
         }
-        let leave = futures::future::join_all(self.stores.iter().map(|store| store.leave()));
-        let withdrawals = futures::future::join_all(
-            self.declarers
-                .iter()
-                .map(policies::PolicyDeclarer::withdraw),
-        );
+        let leave = self.store.leave();
+        let withdrawals =
+            futures::future::join_all(self.declarers.iter().map(PolicyDeclarer::withdraw));
         // Until this replica is known to be gone, the next one that starts waits a second for its reports, and its
         // file counts among those of the others.
         drop(tokio::time::timeout(LEAVE_BOUND, futures::future::join(leave, withdrawals)).await);

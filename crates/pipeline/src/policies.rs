@@ -20,7 +20,6 @@ mod follower;
 pub(crate) mod owner;
 pub(crate) mod pause;
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -30,12 +29,12 @@ use tracing::debug;
 use sluiced_core::backoff::Backoff;
 use sluiced_core::jitter::Jitter;
 use sluiced_core::limits::Rule;
-use sluiced_core::policy::Declaration;
+use sluiced_core::policy::{Declaration, LimitPolicy, PolicyUpdate};
 use sluiced_core::version::PolicyVersion;
 use sluiced_ports::clock::Clock;
 use sluiced_ports::limits::KeyedLimit;
-use sluiced_ports::policies::{PolicyOf, pause_of};
-use sluiced_ports::store::{Family, Notice, PRESENCE, Store};
+use sluiced_ports::policies::PolicyOf;
+use sluiced_ports::store::{CompletedUpdate, Family, Notice, PRESENCE, Store, StoreError};
 
 use self::follower::Follower;
 use super::handle::PacerHandle;
@@ -43,7 +42,6 @@ use super::limit::CurrentPolicy;
 use super::limit::facts::FileLimit;
 use super::route::Route;
 use follow::FollowedHeadroom;
-use pause::Pauses;
 
 /// Replicas that receive a notice of the same change ask for the policy at random times within this.
 pub(super) const SPREAD: Duration = Duration::from_millis(100);
@@ -52,51 +50,40 @@ const GAP: Duration = Duration::from_millis(20);
 /// The waits after declarations that failed.
 pub(super) const BACKOFF: Backoff = Backoff::new(Duration::from_millis(100), PRESENCE);
 
-/// A limit whose policy may change while it runs. The pipeline uses it as a `T`: the paces of its rows (the
-/// main one's, and that of the second row if there is one), or the rule of a keyed limit.
-pub struct PolicySpec<T> {
-    pub store: Arc<dyn Store>,
-    pub family: Family,
-    /// The name of this replica.
-    pub replica: String,
-    /// The limit in this replica's file. A new value is declared as an update.
-    pub file: watch::Receiver<Arc<dyn FileLimit<T>>>,
-}
+/// A limit in this replica's file, while the policy of the limit may change. A new value is declared as an update. The
+/// pipeline uses it as a `T`: the paces of its rows (the main one's, and that of the second row if there is one), or
+/// the rule of a keyed limit.
+pub type FileWatch<T> = watch::Receiver<Arc<dyn FileLimit<T>>>;
 
-impl<T> PolicySpec<T> {
-    pub(super) fn declarer(&self, limit: &Arc<str>) -> PolicyDeclarer {
-        PolicyDeclarer {
-            store: Arc::clone(&self.store),
-            family: self.family,
-            limit: Arc::clone(limit),
-            replica: self.replica.clone(),
-        }
-    }
-}
-
-/// A limit whose policy a replica declares.
-#[derive(Debug)]
+/// A limit whose policy a replica declares; or an operator's pause of a route, which is kept like that of a limit.
+#[derive(Clone, Debug)]
 pub(super) struct PolicyDeclarer {
     pub(super) store: Arc<dyn Store>,
-    family: Family,
+    pub(super) family: Family,
     pub(super) limit: Arc<str>,
+    /// The name of this replica.
     pub(super) replica: String,
 }
 
 impl PolicyDeclarer {
-    /// An operator's pause of a route (`pause_of`), which is kept like that of a limit. No file has a policy for it, so
-    /// a replica that stops need not report that it leaves.
-    pub(super) fn pause(pauses: &Pauses, route: &str) -> Self {
-        Self {
-            store: Arc::clone(&pauses.store),
-            family: Family::Paced,
-            limit: pause_of(route).into(),
-            replica: pauses.replica.clone(),
-        }
-    }
-
     pub(super) fn policy(&self) -> PolicyOf<'_> {
         PolicyOf::new(&*self.store, self.family, &self.limit)
+    }
+
+    /// Replaces the policy that this replica knows by another one. `None`: there was another update since.
+    pub(super) async fn replace(
+        &self,
+        known: &LimitPolicy,
+        text: &str,
+        by: &str,
+    ) -> Result<Option<CompletedUpdate>, StoreError> {
+        let update = PolicyUpdate {
+            over: known.version,
+            text,
+            file: &known.file,
+            by,
+        };
+        self.policy().set(&update, Some(known)).await
     }
 
     /// The replica stops: its file counts no more.
@@ -114,12 +101,13 @@ impl PolicyDeclarer {
 #[derive(Debug)]
 pub struct KeyedPolicy {
     pub limit: Arc<KeyedLimit>,
-    pub spec: PolicySpec<Rule>,
+    pub file: FileWatch<Rule>,
 }
 
 /// One limit's task.
 pub(super) struct PolicyWatch<T> {
-    spec: PolicySpec<T>,
+    declarer: PolicyDeclarer,
+    file: FileWatch<T>,
     follower: Follower,
     following: FollowedHeadroom,
     /// Notified when an answer came under another version.
@@ -137,17 +125,19 @@ pub(super) struct PolicyWatch<T> {
 impl<T: Send> PolicyWatch<T> {
     /// `routes` are those that the limit counts, each with its pacer.
     pub(super) fn new(
-        limit: Arc<str>,
-        spec: PolicySpec<T>,
+        declarer: PolicyDeclarer,
+        file: FileWatch<T>,
         routes: Vec<(Arc<Route>, PacerHandle)>,
         outdated: Arc<Notify>,
         jitter: Jitter,
         clock: Clock,
     ) -> Self {
+        let limit = &declarer.limit;
         Self {
-            spec,
-            following: FollowedHeadroom::new(Arc::clone(&limit), routes),
-            follower: Follower::new(limit),
+            following: FollowedHeadroom::new(Arc::clone(limit), routes),
+            follower: Follower::new(Arc::clone(limit)),
+            declarer,
+            file,
             outdated,
             notices: None,
             received: None,
@@ -159,7 +149,7 @@ impl<T: Send> PolicyWatch<T> {
 
     /// Runs for as long as it is polled, and calls `adopt` with each new policy.
     pub(super) async fn run(mut self, adopt: impl Fn(Arc<CurrentPolicy>, T) + Send + Sync) {
-        self.notices = Some(self.spec.store.notices());
+        self.notices = Some(self.declarer.store.notices());
         loop {
             let wait = self.round(&adopt).await;
             self.wait(wait).await;
@@ -169,15 +159,14 @@ impl<T: Send> PolicyWatch<T> {
     /// Declares this replica's file, and calls `adopt` if the current policy is a new one. Returns how long to wait
     /// before the next round.
     async fn round(&mut self, adopt: &(impl Fn(Arc<CurrentPolicy>, T) + Sync)) -> Duration {
-        let file = self.spec.file.borrow_and_update().clone();
-        let (spec, limit) = (&self.spec, &self.follower.limit);
+        let file = self.file.borrow_and_update().clone();
+        let (declarer, limit) = (&self.declarer, &self.follower.limit);
         let declaration = Declaration {
-            replica: spec.replica.clone(),
+            replica: declarer.replica.clone(),
             file: file.policy(),
             known: self.follower.known.as_deref().cloned(),
         };
-        let stored = PolicyOf::new(&*spec.store, spec.family, limit);
-        let policy = match stored.declare(&declaration).await {
+        let policy = match declarer.policy().declare(&declaration).await {
             Ok(policy) => policy,
             Err(error) => {
                 debug!(%limit, %error, "the current policy was not received");
@@ -193,7 +182,7 @@ impl<T: Send> PolicyWatch<T> {
         match self.following.first(self.clock).await {
             // Until it is made, no call leaves.
             Some(update) if self.received.is_some() => {
-                if self.follower.follow(&update, &self.spec).await {
+                if self.follower.follow(&update, &self.declarer).await {
                     GAP
                 } else {
                     self.back_off()
@@ -223,7 +212,7 @@ impl<T: Send> PolicyWatch<T> {
             () = tokio::time::sleep(wait) => {}
             // What is begun is done, whatever else comes.
             update = self.follower.wanted(&mut self.following, self.clock) => {
-                self.follower.follow(&update, &self.spec).await;
+                self.follower.follow(&update, &self.declarer).await;
             }
             () = self.outdated.notified() => tokio::time::sleep(GAP).await,
             news = news(&mut self.notices, limit, known) => {
@@ -234,7 +223,7 @@ impl<T: Send> PolicyWatch<T> {
                 }
             }
             // Its sender lives as long as the daemon; without one there is nothing to receive.
-            Ok(()) = self.spec.file.changed() => {}
+            Ok(()) = self.file.changed() => {}
         }
     }
 }
@@ -275,14 +264,6 @@ pub(super) async fn news(
         }
     }
     std::future::pending().await
-}
-
-impl<T> fmt::Debug for PolicySpec<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PolicySpec")
-            .field("family", &self.family)
-            .finish_non_exhaustive()
-    }
 }
 
 #[cfg(test)]

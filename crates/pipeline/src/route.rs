@@ -35,7 +35,6 @@ use sluiced_core::scheduler::Needs;
 use sluiced_ports::downstream::{Downstream, Facts};
 use sluiced_ports::limits::{KeyedLimit, key_id, limit_key};
 use sluiced_ports::queue::Subscription;
-use sluiced_ports::store::Store;
 use sluiced_telemetry::health::{DOWNSTREAM, Health, MESSAGES};
 use sluiced_telemetry::waits::{ROUTE, WaitsFor};
 use sluiced_template::{LimitTemplates, RouteFigures};
@@ -64,13 +63,13 @@ pub struct RouteSpec {
     pub downstream: Arc<dyn Downstream>,
     pub figures: RouteFigures,
     /// `None`: calls never stop because it is away.
-    pub breaker: Option<(BreakerRule, Arc<dyn Store>)>,
+    pub breaker: Option<BreakerRule>,
     pub subscription: Arc<Subscription>,
     pub meters: Arc<RouteMeters>,
     /// `None`: its messages are not logged one by one.
     pub journal: Option<Journal>,
     /// `None`: it publishes none.
-    pub results: Option<Results>,
+    pub results: Option<Arc<Results>>,
 }
 
 /// How the limits of a route count its messages.

@@ -83,13 +83,15 @@ impl<'a> PolicyOf<'a> {
         policy.ok_or_else(|| self.contested())
     }
 
-    /// Sets a policy. `None`: there was another update since the version that it was made from.
+    /// Sets a policy. `known`: the policy that it was made from, as the store keeps it; without it that is read first.
+    /// `None`: there was another update since.
     ///
     /// # Errors
     /// When the store does not answer, or refuses.
     pub async fn set(
         self,
         update: &PolicyUpdate<'_>,
+        known: Option<&LimitPolicy>,
     ) -> Result<Option<CompletedUpdate>, StoreError> {
         let decide = |stored: &mut Option<LimitPolicy>, now| {
             let done = policy::set(stored, update, now);
@@ -98,44 +100,14 @@ impl<'a> PolicyOf<'a> {
                 .filter(|_| done)
                 .map(|policy| policy.updates)
         };
-        let (updates, replaced) = self.update(None, false, decide).await?;
+        // As if it were read one moment after its version: no pause and no change of kind began then, so their times
+        // stay as they are. The times of the new policy are those of the store's call.
+        let read = known.map(|known| {
+            let moment = known.version.since() + Duration::from_micros(1);
+            (moment, Some(known.clone()))
+        });
+        let (updates, replaced) = self.update(read, false, decide).await?;
         Ok(updates.and_then(|updates| updated(updates, replaced)))
-    }
-
-    /// Sets a policy that was made from one that is known as the store keeps it, without reading it again. `None`:
-    /// there was another update since.
-    ///
-    /// # Errors
-    /// When the store does not answer, or refuses.
-    pub async fn replace(
-        self,
-        known: &LimitPolicy,
-        text: &str,
-        by: &str,
-    ) -> Result<Option<CompletedUpdate>, StoreError> {
-        let update = PolicyUpdate {
-            over: known.version,
-            text,
-            file: &known.file,
-            by,
-        };
-        // One moment after the version: no pause and no change of kind began then, so their times stay as they are. The
-        // times of the new policy are those of the store's call.
-        let decided = known.version.since() + Duration::from_micros(1);
-        let mut policy = Some(known.clone());
-        policy::set(&mut policy, &update, decided);
-        let Some(policy) = policy else {
-            return Ok(None);
-        };
-        let replacement = Replacement {
-            over: known.version,
-            policy: &policy,
-            decided,
-        };
-        let replace = self
-            .store
-            .replace(self.family, self.limit, replacement, false);
-        Ok(updated(policy.updates, replace.await?))
     }
 
     /// Pauses the limit for `length`, at most 366 days. Returns its end too; `None`: no replica has declared the limit.

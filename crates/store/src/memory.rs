@@ -6,7 +6,7 @@
 mod keyed;
 mod status;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -18,7 +18,7 @@ use self::keyed::StateName;
 use self::status::ReportedStates;
 use sluiced_core::breaker::{self, BreakerReport, BreakerRule, BreakerStatus, StoredBreaker};
 use sluiced_core::limits::keyed_states::KeyedStates;
-use sluiced_core::owner::{self, ForeignName, Registration, StoredRegistration};
+use sluiced_core::owner::{ForeignName, Registration};
 use sluiced_core::policy::{FileCounts, LimitPolicy, Replacement, lease_under};
 use sluiced_core::schedule::{self, Ask, Freeze, LeaseAnswer, Schedule};
 use sluiced_core::time::StoreTime;
@@ -46,7 +46,6 @@ pub struct MemoryStore {
     states: Mutex<KeyedStates<StateName>>,
     policies: Mutex<HashMap<String, LimitPolicy>>,
     breakers: Mutex<HashMap<String, StoredBreaker>>,
-    registrations: Mutex<BTreeMap<String, StoredRegistration>>,
     status: Mutex<ReportedStates>,
     notices: broadcast::Sender<Notice>,
     link: watch::Sender<Link>,
@@ -63,7 +62,6 @@ impl MemoryStore {
             states: Mutex::default(),
             policies: Mutex::default(),
             breakers: Mutex::default(),
-            registrations: Mutex::default(),
             status: Mutex::default(),
             notices: broadcast::Sender::new(NOTICES),
             link: watch::Sender::new(Link::Up),
@@ -156,21 +154,12 @@ impl Store for MemoryStore {
 
     fn register_names<'a>(
         &'a self,
-        act: RegistrationAction,
-        replica: &'a str,
-        registration: &'a Registration,
+        _: RegistrationAction,
+        _: &'a str,
+        _: &'a Registration,
     ) -> StoreFuture<'a, Vec<ForeignName>> {
-        async move {
-            Ok(self.decide(&self.registrations, |all, now| match act {
-                RegistrationAction::Register => owner::register(all, replica, registration, now),
-                RegistrationAction::Look => owner::foreign(all, registration, now),
-                RegistrationAction::Leave => {
-                    all.remove(replica);
-                    Vec::new()
-                }
-            }))
-        }
-        .boxed()
+        // No other fleet has this store.
+        std::future::ready(Ok(Vec::new())).boxed()
     }
 
     fn link(&self) -> watch::Receiver<Link> {

@@ -55,7 +55,7 @@ pub(super) async fn run(args: &NameArgs, out: &mut (impl Write + Send)) -> Resul
         file: &before.file,
         by: &operator(),
     };
-    let updated = policy.set(&update).await?.ok_or_else(|| {
+    let updated = policy.set(&update, None).await?.ok_or_else(|| {
         Refusal::Failed(format!(
             "another command changed `{name}` at the same time; nothing was set"
         ))

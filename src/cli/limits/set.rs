@@ -83,7 +83,7 @@ pub(super) async fn run(
             file: &file,
             by: &by,
         };
-        if let Some(update) = policy.set(&update).await? {
+        if let Some(update) = policy.set(&update, None).await? {
             return Ok(write(args, &update, [&before, &after, &file], out)?);
         }
     }

@@ -84,7 +84,7 @@ impl Place {
             file: "any",
             by: "op",
         };
-        let set = self.policy(&limit.name).set(&update).await;
+        let set = self.policy(&limit.name).set(&update, None).await;
         set.unwrap().unwrap().version
     }
 }

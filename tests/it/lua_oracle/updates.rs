@@ -211,10 +211,18 @@ impl Play<'_> {
             file: FILES[0],
             by: "op",
         };
-        let set = self.policy().set(&update);
+        self.set_over(&update, None)
+    }
+
+    fn set_over(
+        &mut self,
+        update: &PolicyUpdate<'_>,
+        known: Option<&LimitPolicy>,
+    ) -> Result<(), TestCaseError> {
+        let set = self.policy().set(update, known);
         let told = self.world.runtime.block_on(set).unwrap();
         let now = told.map_or(StoreTime::default(), |said| said.version.since());
-        let done = policy::set(&mut self.state, &update, now);
+        let done = policy::set(&mut self.state, update, now);
         prop_assert_eq!(told.is_some(), done);
         Ok(())
     }
@@ -228,18 +236,13 @@ impl Play<'_> {
         let Some(known) = known else {
             return Ok(());
         };
-        let replace = self.policy().replace(&known, SET[text], "host:1");
-        let told = self.world.runtime.block_on(replace).unwrap();
         let update = PolicyUpdate {
             over: known.version,
             text: SET[text],
             file: &known.file,
             by: "host:1",
         };
-        let now = told.map_or(StoreTime::default(), |said| said.version.since());
-        let done = policy::set(&mut self.state, &update, now);
-        prop_assert_eq!(told.is_some(), done);
-        Ok(())
+        self.set_over(&update, Some(&known))
     }
 
     fn pause(&mut self, length: Duration) -> Result<(), TestCaseError> {

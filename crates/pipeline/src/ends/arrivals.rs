@@ -27,7 +27,7 @@ const EVERY: Duration = Duration::from_secs(60);
 /// Publishes what the centre of a route delivers until its downstream is gone.
 pub async fn publish_arrivals(
     route: Arc<str>,
-    results: Results,
+    results: Arc<Results>,
     meters: Arc<RouteMeters>,
     mut arrivals: mpsc::Receiver<InboundEvent>,
     reports: mpsc::Sender<PublishRequest>,

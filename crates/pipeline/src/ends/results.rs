@@ -112,7 +112,7 @@ impl<'a> MessageEnd<'a> {
         matches!(self.last_call, LastCall::Repeat)
     }
 
-    /// How many calls were made. A failed one counts in the history, one that was accepted does not.
+    /// How many calls failed, and the one that was accepted.
     fn calls(&self) -> u32 {
         self.history.tries.attempts + u32::from(*self.verdict == Verdict::Done)
     }

@@ -3,12 +3,11 @@
 //! The downstream refuses calls, or says that its quota is nearly used up. The rows of a paced limit are frozen in the
 //! store; a route that nothing paces has a row there for this alone.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use tracing::{debug, info, warn};
 
-use super::{PacerEvent, PacerHandle, SharedSlots};
+use super::{PacerEvent, PacerHandle};
 use sluiced_core::pacing::Row;
 use sluiced_telemetry::LogLimit;
 
@@ -46,10 +45,7 @@ impl PacerHandle {
 
     /// Whether this is the name of the row that stands for a route that nothing paces.
     pub(crate) fn is_unpaced_row(&self, name: &str) -> bool {
-        match &self.slots {
-            SharedSlots::Rows(_) => false,
-            SharedSlots::AlwaysDue(freeze) => *freeze.row.name == *name,
-        }
+        self.unpaced_row().is_some_and(|row| *row.name == *name)
     }
 
     /// Asks whether a route that nothing paces is frozen already.
@@ -60,12 +56,12 @@ impl PacerHandle {
     /// A freeze can only be made longer: so one without a length changes no end, no replica is told of it, and its
     /// answer shows the freeze that is there.
     fn freeze_unpaced(&self, length: Duration) {
-        let SharedSlots::AlwaysDue(unpaced) = &self.slots else {
+        let Some(row) = self.unpaced_row() else {
             return;
         };
-        let (unpaced, pacer) = (Arc::clone(unpaced), self.clone());
+        let pacer = self.clone();
         tokio::spawn(async move {
-            match unpaced.store.freeze(&unpaced.row, length).await {
+            match pacer.store.freeze(&row, length).await {
                 Ok(freeze) => pacer.send(PacerEvent::FreezeUnpaced(freeze.until.since(freeze.now))),
                 Err(error) if length.is_zero() => {
                     debug!(pacer = %pacer.name, %error, "it is not known whether it is frozen");
@@ -88,7 +84,7 @@ impl PacerHandle {
                 let Some(limit) = rows.limit(row) else {
                     continue;
                 };
-                match rows.store.freeze(limit, length).await {
+                match pacer.store.freeze(limit, length).await {
                     Ok(freeze) => pacer.send(PacerEvent::FreezeOfRow(row, freeze)),
                     Err(error) => {
                         warn!(limit = %limit.name, %error, "only this replica knows of the freeze");

@@ -7,7 +7,7 @@ use std::time::Duration;
 use sluiced_core::headroom::{Bounds, Headroom};
 
 /// A limit as this replica's file has it.
-pub trait FileLimit<T>: Send + Sync {
+pub trait FileLimit<T>: fmt::Debug + Send + Sync {
     /// The policy of the limit, on one line.
     fn policy(&self) -> String;
 

@@ -2,13 +2,12 @@
 //! paces.
 
 use std::num::NonZeroU32;
-use std::sync::Arc;
 use std::time::Duration;
 
 use sluiced_core::pacing::{Row, RowPaces};
 use sluiced_core::rate::Rate;
 use sluiced_core::schedule::Pace;
-use sluiced_ports::store::{PacedRow, Store};
+use sluiced_ports::store::PacedRow;
 
 use super::CurrentPolicy;
 
@@ -18,14 +17,6 @@ pub struct PacedRows {
     pub main: PacedRow,
     /// Slots that only urgent messages may take.
     pub reserve: Option<PacedRow>,
-    pub store: Arc<dyn Store>,
-}
-
-/// Where a route that nothing paces is frozen for every replica: a row of which no slot is leased.
-#[derive(Clone, Debug)]
-pub struct FreezeRow {
-    pub row: PacedRow,
-    pub store: Arc<dyn Store>,
 }
 
 /// Where the slots of a pacer come from.
@@ -33,11 +24,22 @@ pub struct FreezeRow {
 pub enum SlotSource {
     /// From the rows of a paced limit.
     Rows(PacedRows),
-    /// Nothing paces its routes: slots are always due. Only a freeze is kept in the store.
-    AlwaysDue(FreezeRow),
+    /// Nothing paces its routes: slots are always due. The row is where they are frozen for every replica; no slot of
+    /// it is leased.
+    AlwaysDue(PacedRow),
 }
 
 impl SlotSource {
+    /// Of a pacer without a paced limit.
+    #[must_use]
+    pub fn always_due(pacer: &str) -> Self {
+        let second = Duration::from_secs(1);
+        let rate = Rate::new(NonZeroU32::MIN, second).expect("1/1s is within the bounds of rates");
+        let pace = Pace::new(rate, Duration::ZERO, second);
+        // No limit has a colon in its name.
+        Self::AlwaysDue(PacedRow::new(format!(":{pacer}"), pace))
+    }
+
     /// The rows of the paced limit, if there is one.
     pub(crate) const fn rows(&self) -> Option<&PacedRows> {
         match self {
@@ -47,31 +49,7 @@ impl SlotSource {
     }
 }
 
-impl FreezeRow {
-    /// The row that keeps the freeze of a pacer without a paced limit.
-    #[must_use]
-    pub fn of(pacer: &str, store: Arc<dyn Store>) -> Self {
-        let second = Duration::from_secs(1);
-        let rate = Rate::new(NonZeroU32::MIN, second).expect("1/1s is within the bounds of rates");
-        let pace = Pace::new(rate, Duration::ZERO, second);
-        Self {
-            // No limit has a colon in its name.
-            row: PacedRow::new(format!(":{pacer}"), pace),
-            store,
-        }
-    }
-}
-
 impl PacedRows {
-    /// What a row is leased from. `None`: there is no such row.
-    pub(crate) fn store_and_limit(self, row: Row) -> Option<(Arc<dyn Store>, PacedRow)> {
-        let limit = match row {
-            Row::Main => Some(self.main),
-            Row::Reserve => self.reserve,
-        };
-        limit.map(|limit| (self.store, limit))
-    }
-
     pub(crate) fn limit(&self, row: Row) -> Option<&PacedRow> {
         match row {
             Row::Main => Some(&self.main),

@@ -8,12 +8,11 @@ use std::time::Duration;
 
 use tracing::{debug, info};
 
+use super::PolicyDeclarer;
 use crate::limit::CurrentPolicy;
 use crate::limit::facts::{Change, RateBounds};
 use sluiced_core::adaptive::{Adaptive, AdaptiveRule};
 use sluiced_core::time::Mono;
-use sluiced_ports::policies::PolicyOf;
-use sluiced_ports::store::{Family, Store};
 
 /// The name under which the update is made.
 const BY: &str = "adaptive";
@@ -23,17 +22,15 @@ const SETTLE: Duration = Duration::from_millis(500);
 /// The limit of one pacer.
 #[derive(Debug)]
 pub(crate) struct Adapting {
-    limit: Arc<str>,
-    store: Arc<dyn Store>,
+    declarer: PolicyDeclarer,
     /// `None`: the rate is fixed.
     current: Option<(Adaptive, Arc<CurrentPolicy>)>,
 }
 
 impl Adapting {
-    pub(crate) fn new(limit: Arc<str>, store: Arc<dyn Store>) -> Self {
+    pub(crate) const fn new(declarer: PolicyDeclarer) -> Self {
         Self {
-            limit,
-            store,
+            declarer,
             current: None,
         }
     }
@@ -73,10 +70,10 @@ impl Adapting {
             return;
         };
         let known = Arc::clone(&policy.stored);
-        let (limit, store) = (Arc::clone(&self.limit), Arc::clone(&self.store));
+        let declarer = self.declarer.clone();
         tokio::spawn(async move {
-            let policy = PolicyOf::new(&*store, Family::Paced, &limit);
-            match policy.replace(&known, &text, BY).await {
+            let limit = &declarer.limit;
+            match declarer.replace(&known, &text, BY).await {
                 Ok(Some(_)) => info!(%limit, units, "the rate follows the downstream"),
                 // Another replica was first, or an operator.
                 Ok(None) => {}

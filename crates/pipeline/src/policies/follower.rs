@@ -5,14 +5,13 @@ use std::sync::Arc;
 
 use tracing::{debug, error, info, warn};
 
-use super::PolicySpec;
+use super::PolicyDeclarer;
 use super::follow::{FollowedHeadroom, HeadroomUpdate, LOOK};
 use crate::limit::CurrentPolicy;
 use crate::limit::facts::{FileLimit, InForce};
 use crate::meters::PolicyMeters;
 use sluiced_core::policy::{LimitPolicy, Origin, as_written};
 use sluiced_ports::clock::Clock;
-use sluiced_ports::policies::PolicyOf;
 use sluiced_telemetry::note_change;
 
 /// The policy that this replica knows, and what it logged.
@@ -52,16 +51,15 @@ impl Follower {
     }
 
     /// Updates the policy. Returns whether the store has answered.
-    pub(super) async fn follow<T>(&self, update: &HeadroomUpdate, spec: &PolicySpec<T>) -> bool {
+    pub(super) async fn follow(&self, update: &HeadroomUpdate, declarer: &PolicyDeclarer) -> bool {
         let Some(over) = &self.known else {
             return false;
         };
         let (limit, why) = (&self.limit, &update.why);
-        let by = format!("{}: {why}", spec.replica);
+        let by = format!("{}: {why}", declarer.replica);
         // Each replica logs the change once it receives it, with the reason; `None`: another replica
         // was first, or an operator.
-        let current = PolicyOf::new(&*spec.store, spec.family, limit);
-        let done = current.replace(over, &update.text, &by).await;
+        let done = declarer.replace(over, &update.text, &by).await;
         if let Err(error) = &done {
             debug!(%limit, %error, "the headroom could not follow what is measured");
         }

@@ -14,7 +14,6 @@ use tracing::{debug, info};
 use sluiced_core::gate::RoutePause;
 use sluiced_core::jitter::Jitter;
 use sluiced_core::policy::{Declaration, LimitPolicy};
-use sluiced_ports::store::Store;
 use sluiced_telemetry::note_change;
 use sluiced_telemetry::waits::{ROUTE, Waits, WaitsFor};
 
@@ -26,15 +25,8 @@ use crate::route::Route;
 /// pause back.
 const AGAIN: Duration = Duration::from_secs(20);
 
-/// Where operators pause routes.
-#[derive(Clone, Debug)]
-pub struct Pauses {
-    pub store: Arc<dyn Store>,
-    /// The name of this replica.
-    pub replica: String,
-}
-
-/// Keeps the gate of a route at what operators say, for as long as it is polled.
+/// Keeps the gate of a route at what operators say, for as long as it is polled. No file has a policy for a pause, so a
+/// replica that stops need not report that it leaves.
 pub(crate) async fn follow(
     route: Arc<Route>,
     pacer: PacerHandle,

@@ -12,6 +12,7 @@ use sluiced_store::memory::MemoryStore;
 use sluiced_telemetry::recent;
 
 /// A file of a paced limit with this rate.
+#[derive(Debug)]
 struct Rate(&'static str);
 
 impl FileLimit<String> for Rate {
@@ -70,17 +71,16 @@ async fn a_file_that_is_read_while_something_else_wakes_us_is_an_update() {
     let first: Arc<dyn FileLimit<String>> = Arc::new(Rate("30/1s"));
     let (file, reader) = watch::channel(first);
     let outdated = Arc::new(Notify::new());
-    let spec = PolicySpec {
+    let declarer = PolicyDeclarer {
         store: Arc::new(MemoryStore::new(Clock::of_process())),
         family: Family::Paced,
+        limit: Arc::from("account"),
         replica: "a".to_owned(),
-        file: reader,
     };
-    let (limit, routes) = (Arc::from("account"), Vec::new());
     let watch = PolicyWatch::new(
-        limit,
-        spec,
-        routes,
+        declarer,
+        reader,
+        Vec::new(),
         Arc::clone(&outdated),
         Jitter::new(0),
         Clock::of_process(),

@@ -32,7 +32,6 @@ pub(crate) struct RouteGate {
 /// The breaker of a route, without the decisions.
 struct SharedBreaker {
     rule: BreakerRule,
-    store: Arc<dyn Store>,
     /// Whether the downstream is there.
     link: watch::Sender<Link>,
     shown: Mutex<ShownOutage>,
@@ -66,16 +65,14 @@ impl RouteGate {
     pub(super) fn new(
         route: &Arc<str>,
         hours: Option<&OpeningHours>,
-        breaker: Option<(BreakerRule, Arc<dyn Store>)>,
+        breaker: Option<BreakerRule>,
         meters: &Arc<RouteMeters>,
     ) -> Self {
-        let rule = breaker.as_ref().map(|(rule, _)| *rule);
-        let mut gate = Gate::new(hours.cloned(), rule);
+        let mut gate = Gate::new(hours.cloned(), breaker);
         // Until it is known whether an operator paused it (`policies::pause`).
         gate.pause(RoutePause::Unknown);
-        let shared = |(rule, store)| SharedBreaker {
+        let shared = |rule| SharedBreaker {
             rule,
-            store,
             link: watch::Sender::new(Link::Up),
             shown: Mutex::default(),
         };
@@ -140,13 +137,12 @@ impl RouteGate {
     }
 
     /// Reports to the store, with the reason if a call failed, or asks it. Its answer changes the gate.
-    pub(crate) async fn report(&self, report: BreakerReport, clock: Clock) {
+    pub(crate) async fn report(&self, report: BreakerReport, store: &dyn Store, clock: Clock) {
         let Some(breaker) = &self.breaker else {
             return;
         };
         let known = self.with(|gate| gate.breaker_version());
         let why = Arc::clone(&lock(&breaker.shown).own_why);
-        let store = &breaker.store;
         let asking = store.report_breaker(&self.route, report, &why, known, &breaker.rule);
         self.answered(breaker, asking.await, clock.now());
     }

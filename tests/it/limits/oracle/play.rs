@@ -157,7 +157,7 @@ impl Play<'_> {
             by: "op",
         };
         let policy = PolicyOf::new(&*world.store, Family::Keyed, &world.limits[limit].name);
-        let set = policy.set(&update);
+        let set = policy.set(&update, None);
         assert!(world.runtime.block_on(set).unwrap().is_some());
         let kind = KINDS.iter().find(|kind| kind.contains(&limit)).unwrap();
         let rule = if same {
