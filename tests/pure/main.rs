@@ -3,6 +3,7 @@
 
 mod chart;
 mod keyed;
+mod layers;
 mod links;
 mod manifests;
 mod metrics;
