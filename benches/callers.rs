@@ -36,7 +36,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 const RATE: u64 = 5_000;
-/// So many ask at a time.
+/// This many ask at a time.
 const CLIENTS: usize = 64;
 const LENGTH: Duration = Duration::from_secs(10);
 /// 15 of them may pass before a call leaves, and 5 are the caller's (`use_within`).
@@ -116,7 +116,7 @@ async fn beside_a_queue() -> bool {
 /// What the provider saw of a run.
 struct Shared {
     report: Report,
-    /// So many messages of the queue were called between a question of a caller and its call, at most.
+    /// This many messages of the queue were called between a question of a caller and its call, at most.
     overtaken: usize,
     /// Between two calls: one that is much longer than the others says that nothing was called for a while.
     longest_gap: Duration,

@@ -25,7 +25,7 @@ use sluiced_core::rate::Cost;
 use sluiced_core::time::StoreTime;
 use sluiced_ports::clock::Clock;
 
-/// A state of each kind is half full of so many, or full.
+/// A state of each kind is half full of this many, or full.
 const UNITS: u32 = 10;
 /// Keys of the bare counter.
 const KEYS: u64 = 10_000;
@@ -84,7 +84,7 @@ fn ask(limit: &Limit<'_>, cells: &mut [Cell; 1], ticket: Ticket) -> Decision {
     decide(&[candidate], cells, 1, NOW).pop().unwrap()
 }
 
-/// The state once so many units were taken.
+/// The state once this many units were taken.
 fn after(limit: &Limit<'_>, taken: u32) -> [Cell; 1] {
     let mut cells = [Cell::default()];
     for number in 0..taken {

@@ -150,7 +150,7 @@ async fn memory(server: &RedisServer, store: &RedisStore, keys: usize) {
     table.print();
 }
 
-/// Microseconds for each of so many.
+/// Microseconds for each of this many.
 fn per(time: Duration, questions: usize) -> f64 {
     time.as_secs_f64() * 1e6 / questions as f64
 }

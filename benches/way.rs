@@ -60,7 +60,7 @@ struct Case {
     /// A proxy on this host ends the connections, and the way is behind it. The provider refuses what is over the
     /// limit.
     proxied: bool,
-    /// So many times the messages of a case.
+    /// This many times the messages of a case.
     times: u32,
 }
 

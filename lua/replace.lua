@@ -5,7 +5,7 @@
 -- ARGV     1 channel  where all replicas listen   2 limit   its name, for the notice
 --          3 over     the version that the new policy was made from; 0: there was none
 --          then the policy: names and values in turn, beginning with `version`; a value that begins with `+` is a
---          time: so many microseconds from now
+--          time: this many microseconds from now
 -- Reply    {done, was, version}: done 0: the version is another one, and nothing was changed; was 1: a row was frozen
 --
 -- Invariant: a policy is replaced only by one that was made from it, and a new one says the time of this call: all

@@ -59,7 +59,7 @@ use sluiced_status::Limits;
 use sluiced_telemetry::health::Health;
 use sluiced_telemetry::traces::Traces;
 
-/// So many deliveries of a centre may wait to be published; more stay with the centre.
+/// This many deliveries of a centre may wait to be published; more stay with the centre.
 const ARRIVALS: usize = 1_000;
 
 /// Why the daemon could not be built. The configuration was checked before, so something has changed since,

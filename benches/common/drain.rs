@@ -81,7 +81,7 @@ impl Ground {
         daemon.start(self.dir.path(), queue)
     }
 
-    /// Fills a new queue with messages to so many recipients, lets a consumer empty it, and reads
+    /// Fills a new queue with messages to this many recipients, lets a consumer empty it, and reads
     /// the provider's report.
     pub fn measure(
         &self,

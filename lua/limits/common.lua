@@ -29,7 +29,7 @@ local GUARD = 2000000
 local LEFT_MAX = 24 * 3600 * 1000000
 -- No more is owed than a limit allows in two years: `core::limits::owed`.
 local MEMORY_MAX = 2 * 366 * 24 * 3600 * 1000000
--- The clock may have gone back by so much unnoticed: for a refund that time counts as passed.
+-- The clock may have gone back by this much unnoticed: for a refund that time counts as passed.
 local UNNOTICED = 1000
 -- A policy's version below this is in milliseconds (a first version), otherwise in microseconds
 -- (`core::version::PolicyVersion::since`).
@@ -276,7 +276,7 @@ local function take(cell, cost, ticket)
   cell.owed, cell.changed = nil, true
 end
 
--- Takes back units that were granted then, asked for so long ago by the asker's clock, and not used (`cell::refund`).
+-- Takes back units that were granted then, asked for this long ago by the asker's clock, and not used (`cell::refund`).
 -- Returns whether it did.
 local function take_back(cell, granted_at, units, age)
   local limit = cell.limit

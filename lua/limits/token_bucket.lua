@@ -12,7 +12,7 @@ kinds.t = {}
 -- An empty start is remembered at least this long after the bucket was full again.
 local KEEP = 24 * 3600 * 1000000
 
--- How long so many tokens take to come, if `rem` has come already.
+-- How long this many tokens take to come, if `rem` has come already.
 local function time_for(r, tokens, rem)
   if r.stepped then return div_ceil(tokens, r.amount) * r.period end
   return div_ceil(tokens * r.period - rem, r.amount)

@@ -29,7 +29,7 @@ pub struct ProviderArgs {
     /// How long an answer takes
     #[arg(long, value_name = "DURATION", default_value = "0ms", value_parser = parse_duration)]
     pub latency: Duration,
-    /// Up to so much longer, at random
+    /// Up to this much longer, at random
     #[arg(long, value_name = "DURATION", default_value = "0ms", value_parser = parse_duration)]
     pub jitter: Duration,
     /// A status and the share of calls that get it; may repeat

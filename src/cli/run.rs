@@ -351,7 +351,7 @@ async fn listen(
         Ok(None) => Ok(()),
         Ok(Some(admin)) => {
             board.set_admin_address(admin.address());
-            info!(address = %admin.address(), "serving /metrics, /healthz, /readyz, and how the fleet is on /");
+            info!(address = %admin.address(), "serving /metrics, /healthz, /readyz, and the state of the fleet on /");
             let serving = admin.serve(metrics, health.clone(), board.clone(), stop.clone());
             tokio::spawn(health.lifelong("the admin listener", serving));
             Ok(())

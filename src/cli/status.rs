@@ -207,7 +207,7 @@ pub(super) fn size() -> (usize, usize) {
 const TIMEOUT: Duration = Duration::from_secs(3);
 /// The most of an answer that is read.
 const MAX_BODY: usize = 4 * 1024 * 1024;
-/// So many characters of a refusal are shown: any program may answer.
+/// This many characters of a refusal are shown: any program may answer.
 const EXCERPT: usize = 16_000;
 
 /// The arguments of `sluiced health`.

@@ -133,7 +133,7 @@ pub(super) fn table<const N: usize>(
     Ok(())
 }
 
-/// A line for each fact, below a title: its label in a column of so many characters, and its value.
+/// A line for each fact, below a title: its label in a column of this many characters, and its value.
 pub(super) fn facts<L: AsRef<str>>(
     width: usize,
     facts: &[(L, String)],

@@ -21,7 +21,7 @@ const EVERY: Duration = Duration::from_secs(1);
 /// A second screen without a cursor, so that the first one returns at the end.
 const ENTER: &str = "\x1b[?1049h\x1b[?25l";
 const LEAVE: &str = "\x1b[?1049l\x1b[?25h";
-/// So many keys may wait to be drawn; more are dropped.
+/// This many keys may wait to be drawn; more are dropped.
 const KEYS: usize = 16;
 
 /// The arguments of `sluiced top`.
@@ -70,7 +70,7 @@ pub(super) async fn top(
     Ok(Exit::Done)
 }
 
-/// So many lines say why there is no answer: the last view stays visible below them.
+/// This many lines say why there is no answer: the last view stays visible below them.
 const MOST_OF_FAILURE: usize = 5;
 
 async fn draw(

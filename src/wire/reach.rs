@@ -22,7 +22,7 @@ use sluiced_ports::clock::Clock;
 use sluiced_ports::downstream::Downstream;
 use sluiced_settings::types::Limit;
 
-/// So many handshakes are measured, one at a time.
+/// This many handshakes are measured, one at a time.
 const HANDSHAKES: usize = 30;
 /// The pause between two handshakes.
 const APART: Duration = Duration::from_millis(20);

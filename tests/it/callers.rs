@@ -36,7 +36,7 @@ impl Alone {
         }
     }
 
-    /// Waits until so many requests wait or are under way.
+    /// Waits until this many requests wait or are under way.
     async fn holds(&mut self, count: f64) {
         let held = "sluiced_held{route=\"callers.web\"}";
         self.daemon.until_metric(held, count).await;

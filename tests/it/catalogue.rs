@@ -26,7 +26,7 @@ use crate::support::wait::{eventually, eventually_async};
 
 /// For messages that a limit of one a second paces, on a busy machine.
 const BOUND: Duration = Duration::from_secs(150);
-/// So many messages of so many keys before the refusals, and so many messages with them.
+/// This many messages of this many keys before the refusals, and this many messages with them.
 const FEW: u32 = 24;
 const KEYS: u32 = 4;
 const MANY: u32 = 15;
@@ -193,7 +193,7 @@ async fn refuses_without_limits(name: &str) {
     };
     let pair = Pair::start(name, format!("unlimited-{name}"), lifted).await;
     // The limits are new, so that some of the first messages may wait in the ladder, too few to be refused afterwards.
-    // Once the first is accepted, nothing holds up so many of the same keys.
+    // Once the first is accepted, nothing holds up this many of the same keys.
     pair.has(&pair.results, 1).await;
     let again = few(&pair.fleet, "again");
     pair.broker.publish(&pair.queue, again).await;

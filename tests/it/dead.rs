@@ -95,7 +95,7 @@ fn assert_says(text: &str, parts: &[&str]) {
     }
 }
 
-/// Waits until so many messages are ready in a queue.
+/// Waits until this many messages are ready in a queue.
 async fn holds(broker: &Broker, queue: &str, count: u32) {
     eventually_async(LONG, &format!("{count} messages in {queue}"), || async {
         broker.counts(queue).await.map(|(ready, _)| ready) == Some(count)

@@ -37,11 +37,11 @@ use crate::support::wait::eventually;
 use books::Books;
 use row::Row;
 
-/// So many messages wait when a fault begins, and when it has ended: two seconds of the rate.
+/// This many messages wait when a fault begins, and when it has ended: two seconds of the rate.
 const BACKLOG: u64 = 400;
-/// So many have arrived before a fault begins.
+/// This many have arrived before a fault begins.
 const FLOWS: u64 = 80;
-/// So many recipients, in turns.
+/// This many recipients, in turns.
 const RECIPIENTS: u64 = 20;
 
 /// What a drill runs on: two hundred calls a second, on the servers that all tests share.
@@ -81,7 +81,7 @@ pub(crate) struct Drill {
     /// The names of the fleet's replicas, in their order.
     names: Vec<String>,
     books: Books,
-    /// So many messages wait when the fault begins, and when it has ended.
+    /// This many messages wait when the fault begins, and when it has ended.
     backlog: u64,
     began: Instant,
     ended: Instant,
@@ -104,21 +104,21 @@ impl Drill {
         }
     }
 
-    /// So many replicas, in full flow.
+    /// This many replicas, in full flow.
     async fn start(row: &'static str, fault: &'static str, plan: Plan, replicas: usize) -> Self {
         let mut drill = Self::prepare(row, fault, plan).await;
         drill.flow(replicas).await;
         drill
     }
 
-    /// Adds so many replicas, and waits until messages flow.
+    /// Adds this many replicas, and waits until messages flow.
     async fn flow(&mut self, replicas: usize) {
         self.feed(self.backlog).await;
         self.add(replicas);
         self.arrive(FLOWS).await;
     }
 
-    /// Waits until so many more messages have arrived. On a busy machine all may have arrived already: then
+    /// Waits until this many more messages have arrived. On a busy machine all may have arrived already: then
     /// more are published first.
     async fn arrive(&mut self, more: u64) {
         self.feed(more).await;
@@ -139,7 +139,7 @@ impl Drill {
         }
     }
 
-    /// Publishes until so many messages wait to be sent.
+    /// Publishes until this many messages wait to be sent.
     async fn feed(&mut self, backlog: u64) {
         let sent = self.books.sent(&self.fleet.provider);
         let waiting = self.books.count().saturating_sub(sent);
@@ -180,7 +180,7 @@ impl Drill {
         self.answers_unknown_and(Duration::ZERO);
     }
 
-    /// The same, and calls that were made for so long after it.
+    /// The same, and calls that were made for this long after it.
     fn answers_unknown_and(&mut self, more: Duration) {
         self.books.excuse(None, self.began, self.ended + more);
     }

@@ -127,7 +127,7 @@ impl Plan {
         }
     }
 
-    /// With so many replicas on a queue of `count` messages.
+    /// With this many replicas on a queue of `count` messages.
     async fn start(self, replicas: usize, count: u64) -> Fleet {
         let mut fleet = self.prepare().await;
         fleet.publish((1..=count).map(|n| (id(n), "any"))).await;
@@ -252,14 +252,14 @@ impl Fleet {
         std::mem::replace(&mut self.replicas[place], next)
     }
 
-    /// Waits until so many messages have arrived.
+    /// Waits until this many messages have arrived.
     async fn arrived(&self, count: u64) {
         let what = format!("{count} messages arrived");
         self.until(&what, || self.provider.live().unique >= count)
             .await;
     }
 
-    /// Waits until so many calls have arrived, of messages that came before or not.
+    /// Waits until this many calls have arrived, of messages that came before or not.
     async fn calls(&self, count: u64) {
         let what = format!("{count} calls arrived");
         self.until(&what, || self.provider.live().calls >= count)

@@ -78,7 +78,7 @@ fn to(number: u64, to: &str) -> (Vec<u8>, BasicProperties) {
     (body.into_bytes(), BasicProperties::default())
 }
 
-/// Waits until so many messages are ready in a queue.
+/// Waits until this many messages are ready in a queue.
 async fn holds(broker: &Broker, queue: &str, count: u32) {
     eventually_async(LONG, &format!("{count} messages in {queue}"), || async {
         broker.counts(queue).await.map(|(ready, _)| ready) == Some(count)

@@ -58,7 +58,7 @@ fn mounts(service: &Value) -> Vec<(&str, &str)> {
         .collect()
 }
 
-/// Whether a process that gets so many seconds has time for its grace.
+/// Whether a process that gets this many seconds has time for its grace.
 fn has_time(seconds: u64, loaded: &Loaded) -> bool {
     Duration::from_secs(seconds) >= loaded.settings.service.grace.get() + MARGIN
 }

@@ -123,7 +123,7 @@ fn a_headroom_that_follows_is_enough_from_the_first_call_on() {
     }
 }
 
-/// Runs a fleet whose headroom follows the way, for so long. Returns what failed, and the part of the limit
+/// Runs a fleet whose headroom follows the way, for this long. Returns what failed, and the part of the limit
 /// that was used from then on.
 fn follows(seed: u64, seconds: u64, from: usize, way: Way, then: &[(u64, Way)]) -> (String, f64) {
     let rate = "100/1s".parse().expect("a rate");

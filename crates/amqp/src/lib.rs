@@ -25,7 +25,7 @@ const BACKOFF: Backoff = Backoff::new(Duration::from_millis(100), Duration::from
 /// Between attempts that the broker refuses on a connection that routes share: each refusal uses up a number of a
 /// channel (`topology`), and a connection without such numbers ends for all of them.
 const REFUSED: Backoff = Backoff::new(Duration::from_secs(5), Duration::from_secs(60));
-/// A connection or a session that lived so long was healthy: the next failure starts with a short wait.
+/// A connection or a session that lived this long was healthy: the next failure starts with a short wait.
 const HEALTHY: Duration = Duration::from_secs(10);
 /// How often a fault that lasts is logged.
 const LOG_EVERY: Duration = Duration::from_secs(60);
@@ -39,7 +39,7 @@ pub trait QueueEvents: Send + Sync + fmt::Debug {
         let _ = (route, verdict, count);
     }
 
-    /// A list goes on: an earlier run delivered so many of its messages, and gave so many up.
+    /// A list goes on: an earlier run delivered this many of its messages, and gave this many up.
     fn resumed(&self, done: u64, dead: u64) {
         let _ = (done, dead);
     }
@@ -49,12 +49,12 @@ pub trait QueueEvents: Send + Sync + fmt::Debug {
         let _ = route;
     }
 
-    /// So many messages of a route are at the broker, in this part.
+    /// This many messages of a route are at the broker, in this part.
     fn counted(&self, route: &str, part: QueuePart, count: u64) {
         let _ = (route, part, count);
     }
 
-    /// So many messages are gone from a queue of ours that was deleted, purged or cut by a policy.
+    /// This many messages are gone from a queue of ours that was deleted, purged or cut by a policy.
     fn vanished(&self, route: &str, part: QueuePart, count: u64) {
         let _ = (route, part, count);
     }

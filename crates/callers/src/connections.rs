@@ -36,9 +36,9 @@ const HANDSHAKE: Duration = Duration::from_secs(10);
 const MAX_HEAD: usize = 16 * 1024;
 /// Connections beyond those of requests that wait.
 const MORE_CONNECTIONS: u64 = 1_000;
-/// However few files a process may open, so many connections are accepted.
+/// However few files a process may open, this many connections are accepted.
 const FEWEST: usize = 16;
-/// The list may hold so many ended connections beyond twice the open ones; then the ended ones are removed.
+/// The list may hold this many ended connections beyond twice the open ones; then the ended ones are removed.
 const FEW: usize = 64;
 /// A pause after an accept that failed because of missing file descriptors, instead of a hot loop.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -63,7 +63,7 @@ pub fn connections(waiting: &[u16]) -> Vec<usize> {
         .collect()
 }
 
-/// How many files this process may open, after it asked for so many.
+/// How many files this process may open, after it asked for this many.
 fn open_files(needed: u64) -> u64 {
     let allowed = getrlimit(Resource::Nofile);
     let raised = allowed.maximum.map_or(needed, |most| most.min(needed));

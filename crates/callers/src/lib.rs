@@ -69,7 +69,7 @@ use token::Token;
 
 /// How long answers that are in flight may take once the listener stops.
 const STOP: Duration = Duration::from_secs(1);
-/// So many requests may look at the limits at a time (`?mode=check`): the store is asked for each.
+/// This many requests may look at the limits at a time (`?mode=check`): the store is asked for each.
 const LOOKS: usize = 64;
 /// After the stop, whether a request is still in flight is looked at this often.
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
@@ -87,7 +87,7 @@ pub struct CallersOptions {
     pub store: watch::Receiver<Link>,
     /// The longest `wait` that a request may ask for. A longer one is wrong (400).
     pub max_wait: Duration,
-    /// So many requests may wait at a time; one more is refused at once (503). 0 counts as 1.
+    /// This many requests may wait at a time; one more is refused at once (503). 0 counts as 1.
     pub max_waiting: u16,
     /// How long after its permit the call of a caller may reach the downstream.
     pub use_within: Duration,
@@ -98,7 +98,7 @@ pub struct CallersOptions {
     pub token: Option<Secret>,
     /// `None`: without TLS.
     pub identity: Option<Arc<Identity>>,
-    /// So many connections at a time ([`connections()`]).
+    /// This many connections at a time ([`connections()`]).
     pub connections: usize,
 }
 

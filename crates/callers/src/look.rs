@@ -75,7 +75,7 @@ impl LimitLook {
             // Nothing says when calls in flight end.
             Fit::Full => Duration::ZERO,
             Fit::Now if counts_calls => Duration::ZERO,
-            // The store says when one unit fits. So many do when all of them are back.
+            // The store says when one unit fits. This many do when all of them are back.
             _ if !has_room && asked.cost.get() > 1 => after(look.room.reset_at),
             Fit::At(at) => after(at),
             Fit::Now => Duration::ZERO,

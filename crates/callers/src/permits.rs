@@ -19,10 +19,10 @@ use sluiced_ports::queue::{SettlementSender, Verdict};
 
 /// No more permits of a listener count at a time: each takes a kilobyte or two.
 const MOST_OPEN: usize = 50_000;
-/// A report that says more than so many times `use_within` is believed only up to that: one wrong report must not cost
+/// A report that says more than this many times `use_within` is believed only up to that: one wrong report must not cost
 /// every replica a part of its rate.
 const BELIEVED: u32 = 4;
-/// Reports are believed about so many permits: those of the last seconds.
+/// Reports are believed about this many permits: those of the last seconds.
 const REMEMBERED: usize = 10_000;
 
 /// The id of a permit. It is random, so that no other caller can guess it.
@@ -160,7 +160,7 @@ impl Permits {
         lock(&self.unreported).take(id)
     }
 
-    /// A caller reports that it made its call so long after its permit. Believed once for each permit that was given,
+    /// A caller reports that it made its call this long after its permit. Believed once for each permit that was given,
     /// and up to a bound: returns that bound if it says more.
     pub(crate) fn record_use(&self, id: PermitId, took: Duration, now: Mono) -> Option<Duration> {
         let most = self.use_within * BELIEVED;

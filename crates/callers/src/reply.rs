@@ -2,7 +2,7 @@
 //!
 //! | status | when | the caller |
 //! |---|---|---|
-//! | 200 | its turn has come, so long after its request (`waited_ms`) | makes its call within `use_within_ms` |
+//! | 200 | its turn has come, this long after its request (`waited_ms`) | makes its call within `use_within_ms` |
 //! | 400 | the request cannot be counted | corrects it |
 //! | 401 | no token, or a wrong one | sends the token of the listener (`token_file`) |
 //! | 429 | it would not come within its wait | comes back after `Retry-After` |

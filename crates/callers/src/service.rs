@@ -44,7 +44,7 @@ use sluiced_telemetry::LogLimit;
 const MAX_BODY: usize = 16 * 1024;
 /// How long a request may take to come.
 const BODY_BOUND: Duration = Duration::from_secs(10);
-/// The pipeline decides at the end of the wait; it has so much longer to say why.
+/// The pipeline decides at the end of the wait; it has this much longer to say why.
 const SLACK: Duration = Duration::from_millis(50);
 /// The longest `used_after_ms` that is believed, in milliseconds.
 const LONGEST_USE: f64 = 60_000.0;
@@ -179,7 +179,7 @@ struct EndQuery {
     /// No call was made: what can be given back is.
     #[serde(default)]
     unused: bool,
-    /// The call left so long after the permit.
+    /// The call left this long after the permit.
     used_after_ms: Option<f64>,
 }
 
@@ -223,7 +223,7 @@ impl ServiceState {
         }
     }
 
-    /// A caller says that its call left so long after its permit.
+    /// A caller says that its call left this long after its permit.
     fn record_use(&self, id: PermitId, took: Duration) {
         let now = self.clock.now();
         let most = self.permits.record_use(id, took, now);

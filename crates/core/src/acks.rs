@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use super::time::Mono;
 
-/// A tag further ahead of the highest known one than this is absurd: no prefetch lets so many be on their way.
+/// A tag further ahead of the highest known one than this is absurd: no prefetch lets this many be on their way.
 const TAG_GAP_MAX: u64 = 1 << 20;
 
 /// How a delivery leaves the channel.
@@ -74,13 +74,13 @@ pub struct Acks<L> {
 /// When frames are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AckBounds {
-    /// At once when so many deliveries were settled since the last batch.
+    /// At once when this many deliveries were settled since the last batch.
     pub max_batch: usize,
-    /// Otherwise so long after the first.
+    /// Otherwise this long after the first.
     pub linger: Duration,
     /// Behind an unsettled head: frames of their own this long after they were settled …
     pub blocked_linger: Duration,
-    /// … or at once when so many are settled there.
+    /// … or at once when this many are settled there.
     pub max_blocked: usize,
 }
 

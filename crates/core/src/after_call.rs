@@ -60,7 +60,7 @@ enum Consequence {
     Away(Option<Mono>),
     /// Refused, while others may pass: again after the wait.
     Wait(Duration),
-    /// Refused like all others: nothing is called for so long.
+    /// Refused like all others: nothing is called for this long.
     Freeze(Duration),
     Dead(DeadReason),
 }

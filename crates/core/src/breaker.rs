@@ -35,7 +35,7 @@ pub use stored::{BreakerReport, BreakerStatus, StoredBreaker, report};
 const RAMP: u64 = 64;
 /// After a question that the store did not answer.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
-/// A replica whose own calls failed asks for the probe so much later than others: it may be the reason itself.
+/// A replica whose own calls failed asks for the probe this much later than others: it may be the reason itself.
 const AFTER_OTHERS: Duration = Duration::from_millis(200);
 
 /// When a breaker opens, and for how long.
@@ -113,7 +113,7 @@ enum BreakerState {
         lost: Mono,
         until: Mono,
     },
-    /// Only so many calls at a time.
+    /// Only this many calls at a time.
     Ramp(u64),
 }
 

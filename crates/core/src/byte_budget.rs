@@ -24,7 +24,7 @@ const LEAST: u64 = 64 << 20;
 pub enum Opening {
     /// With their own prefetch.
     Usual,
-    /// For so many messages together.
+    /// For this many messages together.
     Few(u16),
 }
 
@@ -40,7 +40,7 @@ struct Few {
 #[derive(Debug)]
 pub struct ByteBudget {
     most: u64,
-    /// If all messages had so many bytes at most, they would fit, whatever the prefetch lets come.
+    /// If all messages had this many bytes at most, they would fit, whatever the prefetch lets come.
     usual: u64,
     held: u64,
     /// How many of the held messages are larger than usual.
@@ -73,7 +73,7 @@ impl ByteBudget {
         self.most
     }
 
-    /// A delivery of so many bytes came. `false`: it does not fit, and is to go back to its queue. One
+    /// A delivery of this many bytes came. `false`: it does not fit, and is to go back to its queue. One
     /// always fits: a message that is larger than the bound is held alone.
     #[must_use]
     pub fn take(&mut self, bytes: u64, now: Mono) -> bool {

@@ -1,7 +1,7 @@
 //! Messages that die in a row, because they cannot be sent.
 //!
 //! Problem: a wrong template makes a dead letter of each message as fast as they come, and a backlog is gone in
-//! seconds. So after so many in a row none dies any more: those that cannot be sent are set aside for [`ASIDE`], and
+//! seconds. So after this many in a row none dies any more: those that cannot be sent are set aside for [`ASIDE`], and
 //! come back. Those that can be sent pass: one publisher's wrong messages must not hold up the others. One that can be
 //! sent ends it. If all messages are wrong, setting them aside would only move a backlog in a circle, so within that
 //! time a replica sets aside no more than `MOST_ASIDE`, and then takes nothing. Each replica decides for itself.
@@ -12,9 +12,9 @@ use std::time::Duration;
 
 use super::time::Mono;
 
-/// For so long a message is set aside: one rung of the ladder, so it takes one trip.
+/// For this long a message is set aside: one rung of the ladder, so it takes one trip.
 pub const ASIDE: Duration = Duration::from_secs(64);
-/// In that time a replica sets aside about so many: 150 a second. A thousand wrong messages before a right one
+/// In that time a replica sets aside about this many: 150 a second. A thousand wrong messages before a right one
 /// cost a few seconds, and a million wrong ones no more of the broker than that.
 const MOST_ASIDE: u32 = 10_000;
 
@@ -30,7 +30,7 @@ pub enum Unfit {
 /// Messages of one route that cannot be sent, as one replica saw them.
 #[derive(Clone, Copy, Debug)]
 pub struct Dying {
-    /// None dies after so many in a row; `None`: all die.
+    /// None dies after this many in a row; `None`: all die.
     most: Option<NonZeroU32>,
     in_a_row: u32,
     /// When the present interval of [`ASIDE`] began, and how many messages were set aside in it.
@@ -84,7 +84,7 @@ impl Dying {
         self.in_a_row = 0;
     }
 
-    /// For how long no message is taken, because so many were set aside already; `None`: they are taken.
+    /// For how long no message is taken, because this many were set aside already; `None`: they are taken.
     #[must_use]
     pub fn pause_left(&self, now: Mono) -> Option<Duration> {
         let left = ASIDE.checked_sub(now.since(self.interval_began?))?;

@@ -63,7 +63,7 @@ pub struct Away {
 pub struct DownstreamState {
     /// For which replicas it is away; `None`: for none.
     pub away: Option<AwayFor>,
-    /// So many messages were rejected in a row, if these keep the breaker open.
+    /// This many messages were rejected in a row, if these keep the breaker open.
     pub rejections: Option<u32>,
 }
 

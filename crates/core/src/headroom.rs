@@ -39,9 +39,9 @@ const SPARE: u32 = 7;
 /// … and a part falls by a twelfth at a time, which leaves a little more than what was measured.
 const FALL: u32 = 12;
 const TENTH: Duration = Duration::from_micros(100);
-/// A headroom falls when nothing has changed for so long …
+/// A headroom falls when nothing has changed for this long …
 const QUIET: Duration = Duration::from_secs(5);
-/// … and at most so long, where replicas do not agree.
+/// … and at most this long, where replicas do not agree.
 const QUIET_MAX: Duration = Duration::from_secs(600);
 /// A fall by less than this waits half as long again: it gives little back, and each replica reads the new policy.
 const SMALL: Duration = Duration::from_millis(1);
@@ -214,7 +214,7 @@ impl AutoHeadroom {
     }
 }
 
-/// What to keep where so much was measured.
+/// What to keep where this much was measured.
 fn needed(seen: Duration) -> Duration {
     tenths(seen + seen / SPARE) + TENTH
 }

@@ -28,12 +28,12 @@ pub enum Outcome {
     /// "Not now" for this message alone, for example because of its recipient: it waits, no attempt is
     /// spent, and nothing is frozen.
     Held {
-        /// At least so long.
+        /// At least this long.
         wait: Duration,
     },
     /// The message may pass later: a retry with backoff, up to `max_attempts`.
     Transient {
-        /// At least so long, if the downstream asked for it.
+        /// At least this long, if the downstream asked for it.
         wait: Option<Duration>,
     },
     /// The message can never pass: dead letter.

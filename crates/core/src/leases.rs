@@ -33,7 +33,7 @@ use super::schedule::{Pace, Turn};
 use super::time::{ClockMap, Mono, StoreTime};
 use super::version::PolicyVersion;
 
-/// A mapping that is too rough to keep the headroom is improved by so many asks; after that the
+/// A mapping that is too rough to keep the headroom is improved by this many asks; after that the
 /// mapping is used as it is, because the store is too far away for a better one.
 const MAPPING_ASKS: u32 = 8;
 

@@ -41,7 +41,7 @@ mod tests;
 
 /// The longest time for which something that was taken may count (twice 366 days).
 pub(super) const MEMORY_MAX: Duration = Duration::from_secs(2 * 366 * 24 * 3600);
-/// The clock of the store may have gone back by so many microseconds unnoticed: for a refund that
+/// The clock of the store may have gone back by this many microseconds unnoticed: for a refund that
 /// much more time counts as passed since its grant.
 const UNNOTICED: u64 = 1_000;
 

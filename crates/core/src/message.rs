@@ -72,7 +72,7 @@ pub trait Queued {
     fn prefetch(&self) -> usize {
         usize::MAX
     }
-    /// The message has no place to wait but memory. Where its deadline comes before its limit has room, it is refused
+    /// The message has no place to wait but memory. Where its deadline comes before its limit has room, it is denied
     /// with the time to come back, and does not expire.
     fn waits_only_here(&self) -> bool {
         false
@@ -105,7 +105,7 @@ pub trait Queued {
     fn permit_validity(&self) -> Duration {
         Duration::ZERO
     }
-    /// The keyed limits of the message granted it at this time of the store, so long `ago` at most.
+    /// The keyed limits of the message granted it at this time of the store, this long `ago` at most.
     fn granted(&mut self, _at: StoreTime, _ago: Duration) {}
     /// Whether a limit has sent it away before.
     fn was_denied(&self) -> bool {

@@ -27,7 +27,7 @@ use std::time::Duration;
 
 use super::time::StoreTime;
 
-/// A registration that was not made again for so long is over.
+/// A registration that was not made again for this long is over.
 pub const KEPT: Duration = Duration::from_secs(3600);
 
 /// The form of what this version keeps in the store. It rises when a replica of the version before would read a state

@@ -22,7 +22,7 @@
 //! **The bounds.** Parking a million messages of the only tenant would be useless too, and only
 //! looking further shows whether it is the only one. So at most `most` messages are parked, and a
 //! replica parks at most a tenth of that in a second. Beyond that, messages are sent first in,
-//! first out. If so many messages were looked through and no other tenant was found, looking stops
+//! first out. If this many messages were looked through and no other tenant was found, looking stops
 //! until three quarters of them are sent or another tenant arrives. Meanwhile messages also come from the work queue,
 //! whose prefetch is larger than that of a parked queue (twice, from 64 messages on).
 //!

@@ -129,7 +129,7 @@ pub struct Declaration {
 pub struct FileCounts {
     /// Replicas that are present; at least 1, because the one that declares itself is.
     pub replicas: u64,
-    /// So many of them have the same policy in their files as the one that declares itself.
+    /// This many of them have the same policy in their files as the one that declares itself.
     pub same: u64,
 }
 

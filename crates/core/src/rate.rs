@@ -8,7 +8,7 @@ use std::num::NonZeroU32;
 use std::str::FromStr;
 use std::time::Duration;
 
-/// So many units in any window of a length.
+/// This many units in any window of a length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rate {
     units: NonZeroU32,

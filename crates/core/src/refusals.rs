@@ -8,7 +8,7 @@
 //! *run* of a key, or of everything, is how many different messages were refused in a row, with none accepted in
 //! between. Two in a row are enough as long as refusals are rare. Where many messages are refused for reasons of
 //! their own, some follow each other by chance: it takes as many in a row as chance explains less than once in a
-//! thousand times. Once that was the judgement, one more refusal confirms it (or a quarter of so many), until a
+//! thousand times. Once that was the judgement, one more refusal confirms it (or a quarter of this many), until a
 //! call is accepted. A message that was refused before says nothing new about others.
 //!
 //! Whatever it is about, the refused message waits by itself, and other messages go before it. While others pass, it
@@ -25,11 +25,11 @@ use crate::time::Mono;
 
 /// The longest wait of a message that is refused again and again, unless the answer asks for more.
 const LONGEST: Duration = Duration::from_secs(600);
-/// So many answers show how many refusals are about single messages.
+/// This many answers show how many refusals are about single messages.
 const RECENT: u32 = 128;
-/// A run of refusals that was about all messages counts as so many refusals once a call is accepted.
+/// A run of refusals that was about all messages counts as this many refusals once a call is accepted.
 const IF_JUDGED: u32 = 3;
-/// A run that chance explains less than once in so many times is about what its messages share.
+/// A run that chance explains less than once in this many times is about what its messages share.
 const ONCE_IN: f64 = 1_000.0;
 /// The shortest such run, and the longest that is asked for.
 const RUN_MIN: usize = 2;
@@ -70,7 +70,7 @@ pub struct Ruling {
     pub wait: Duration,
     /// The refusal is about all messages: nothing is called before the wait that the answer asked for has passed.
     pub is_about_all: bool,
-    /// The refusal is about these keys: none of their messages is called before so long has passed.
+    /// The refusal is about these keys: none of their messages is called before this long has passed.
     pub keys: Vec<(KeyId, Duration)>,
     /// Other messages were accepted lately, while this one is refused.
     pub others_pass: bool,

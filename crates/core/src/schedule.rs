@@ -285,7 +285,7 @@ fn free_slot(s: &Schedule, pace: &Pace) -> (u64, u64) {
     }
 }
 
-/// Stores a grant of so many slots from `first` on.
+/// Stores a grant of this many slots from `first` on.
 fn store_grant(s: &mut Schedule, pace: &Pace, first: FirstSlot, granted: u64, now: u64) {
     // In parts of a microsecond, of which it has `units`.
     let taken = first.rem + granted * pace.period;

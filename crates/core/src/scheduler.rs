@@ -113,7 +113,7 @@ pub enum Action<T> {
     Wait(Option<Mono>),
 }
 
-/// The store receives the costs of at most so many messages: a lease is rarely for more.
+/// The store receives the costs of at most this many messages: a lease is rarely for more.
 const COSTS_MAX: usize = 64;
 
 /// The order of permitted messages: by priority, then by the end of the permit, then as permitted.

@@ -18,13 +18,13 @@ use super::time::Mono;
 
 /// A route without a call for less than this is never stalled.
 const LEAST: Duration = Duration::from_secs(5);
-/// So many slow round trips may pass before a call.
+/// This many slow round trips may pass before a call.
 const TRIPS: u32 = 10;
 
 /// For how long a route may have messages that could go, and make no call.
 ///
 /// Before the first call a paced limit may have to map the store's clock again and to trust it (as long as
-/// the guard, in which the distance of two slots counts one second at most: if the next slot is further away,
+/// the guard, in which the distance between two slots counts one second at most: if the next slot is further away,
 /// the store says when it comes). Then slots are leased up to the horizon ahead, and a message of the largest
 /// cost is sent at the last of its slots. Some slow round trips are added. Less than five seconds are no
 /// standstill.

@@ -93,7 +93,7 @@ fn after(headers: Headers<'_>, now: SystemTime) -> Option<Duration> {
     precise.or_else(|| AFTER.iter().find_map(any))
 }
 
-/// The longest wait among the policies of `RateLimit` that have so much left; `None`: they do not say it. As in
+/// The longest wait among the policies of `RateLimit` that have this much left; `None`: they do not say it. As in
 /// `"default";r=0;t=4` (draft-ietf-httpapi-ratelimit-headers), or `limit=10, remaining=0, reset=4` (its earlier
 /// drafts).
 fn rate_limit(headers: Headers<'_>, left: Option<u64>) -> Option<Duration> {
@@ -104,7 +104,7 @@ fn rate_limit(headers: Headers<'_>, left: Option<u64>) -> Option<Duration> {
     nonzero(resets.max())
 }
 
-/// The longest of the resets beside which so much is left; `None`: nothing is said of that.
+/// The longest of the resets beside which this much is left; `None`: nothing is said of that.
 fn resets(headers: Headers<'_>, now: SystemTime, left: Option<u64>) -> Option<Duration> {
     let said = |name| headers(name).and_then(quota::remaining);
     let quotas = QUOTAS

@@ -22,7 +22,7 @@ pub(super) const MAX_ANSWER_HEAD: usize = 64 * 1024;
 /// An answer whose head is there.
 pub(super) struct HttpAnswer<B> {
     pub(super) answer: Response<B>,
-    /// Once the answer is read, its connection may be idle for so long.
+    /// Once the answer is read, its connection may be idle for this long.
     pub(super) then_idle: Option<(CallCheck, Duration)>,
 }
 

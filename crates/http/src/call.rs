@@ -208,7 +208,7 @@ impl Client {
         })
     }
 
-    /// A slot passed while its connection was opened, which took so long.
+    /// A slot passed while its connection was opened, which took this long.
     fn lost_slot(&self, took: Duration) {
         let now = self.clock.now();
         if lock(&self.lost).note(now)

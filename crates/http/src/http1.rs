@@ -36,7 +36,7 @@ use sluiced_core::judge::Silence;
 use sluiced_ports::connect::find;
 use sluiced_ports::downstream::{LeaveBy, NotSent};
 
-/// So many headers an answer may have.
+/// This many headers an answer may have.
 const MAX_ANSWER_HEADERS: usize = 256;
 
 /// A client for HTTP/1.1.

@@ -47,7 +47,7 @@ pub(super) struct Http2 {
     places: Places<Pool>,
     opener: Opener,
     clock: Clock,
-    /// Connections that are not used for so long end.
+    /// Connections that are not used for this long end.
     idle: Duration,
 }
 

@@ -180,7 +180,7 @@ impl Admission {
         }
     }
 
-    /// Shows that a message waits for something else than the rate of a limit, for so long.
+    /// Shows that a message waits for something else than the rate of a limit, for this long.
     fn show_wait(&self, limit: &KeyedLimit, lacks: Lacks, left: Duration, pacer: &PacerHandle) {
         let what = match lacks {
             Lacks::Room => return,

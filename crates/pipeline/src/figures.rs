@@ -71,7 +71,7 @@ impl<'a> Figures<'a> {
         self.used.iter().map(|used| used.said).collect()
     }
 
-    /// What the answer to a call that took so long says of the quotas.
+    /// What the answer to a call that took this long says of the quotas.
     pub(super) fn quotas(&self, took: Duration) -> Vec<QuotaSaid<'_>> {
         let rules = &self.job.route.rules.answers;
         let said = self.quotas.iter().map(|said| QuotaSaid {
@@ -119,7 +119,7 @@ impl<'a> Figures<'a> {
         ThrottleSubject::Unsaid
     }
 
-    /// The key that the answer names has nothing left for so long.
+    /// The key that the answer names has nothing left for this long.
     pub(super) fn empty_named_key(&self, length: Duration) {
         let charge = self.throttles.as_deref().and_then(|name| self.charge(name));
         if let Some(charge) = charge {

@@ -49,9 +49,9 @@ pub(super) enum PacerEvent {
     Back(Box<WaitingMessage>),
     /// Calls of ours have ended in their `concurrency` or `once` limits: their keys may be asked for again.
     Freed(Vec<GrantedCharge>),
-    /// The downstream refuses all calls for so long; the limit is frozen.
+    /// The downstream refuses all calls for this long; the limit is frozen.
     FreezeByAnswer { length: Duration, is_first: bool },
-    /// A route that nothing paces is frozen for so long.
+    /// A route that nothing paces is frozen for this long.
     FreezeUnpaced(Duration),
     /// The downstream refuses this key until then.
     Refused { key: KeyId, until: Mono },
@@ -59,7 +59,7 @@ pub(super) enum PacerEvent {
     Behind { keys: Vec<KeyId>, until: Mono },
     /// The downstream accepts these keys again.
     Passes(Vec<KeyId>),
-    /// The downstream says that only so many units are left, and for how long: the limit must be frozen.
+    /// The downstream says that only this many units are left, and for how long: the limit must be frozen.
     QuotaLow { left: u64, length: Duration },
     /// The store has frozen the limit.
     FreezeOfRow(Row, Freeze),
@@ -203,7 +203,7 @@ impl PacerHandle {
             .find(|row| self.limit(*row).is_some_and(|limit| *limit.name == *name))
     }
 
-    /// The distance of two slots; zero where nothing is paced.
+    /// The distance between two slots; zero where nothing is paced.
     pub(super) fn interval(&self) -> Duration {
         let interval = self.with_rows(|rows| rows.main.pace.interval());
         interval.unwrap_or_default()
@@ -216,7 +216,7 @@ impl PacerHandle {
         }
     }
 
-    /// The downstream refuses a key for so long: its messages wait in this replica.
+    /// The downstream refuses a key for this long: its messages wait in this replica.
     pub(super) fn refused(&self, key: KeyId, wait: Duration) {
         let now = self.clock.now();
         if let Some(more) = KEY_REFUSED.event(now) {

@@ -17,7 +17,7 @@ use sluiced_telemetry::{LogLimit, Suppressed};
 use super::handle::PacerHandle;
 use super::route::Route;
 
-/// So many handshakes are made in a row at the start, this far apart.
+/// This many handshakes are made in a row at the start, this far apart.
 const FIRST: usize = 8;
 const FIRST_APART: Duration = Duration::from_millis(20);
 /// How far apart handshakes are after that.
@@ -26,7 +26,7 @@ const APART: Duration = Duration::from_secs(5);
 const APART_FOLLOWED: Duration = Duration::from_secs(1);
 /// A handshake that takes longer is given up.
 const BOUND: Duration = Duration::from_secs(2);
-/// A warning is logged when the way has varied by too much for so long, and again after the second.
+/// A warning is logged when the way has varied by too much for this long, and again after the second.
 const LASTS: Duration = Duration::from_secs(30);
 const AGAIN: Duration = Duration::from_secs(600);
 

@@ -31,7 +31,7 @@
 //! | `pipeline` | makes all of it, starts it and stops it |
 //! | `meters` | what is counted |
 //!
-//! Modules import in one direction, downwards in this list of layers or to the right in a line, in no circle:
+//! Modules import in one direction, downwards in this list of layers or to the right in a line, without cycles:
 //!
 //! ```text
 //! pipeline

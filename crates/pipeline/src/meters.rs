@@ -270,7 +270,7 @@ impl RouteMeters {
         self.implausible.increment(what, 1);
     }
 
-    /// So many messages are in a part of the route's queues (`QueuePart::label`).
+    /// This many messages are in a part of the route's queues (`QueuePart::label`).
     pub fn stand(&self, part: &'static str, count: u64) {
         self.queue_messages.set(part, count as f64);
         if part == QueuePart::Ready.label() {
@@ -278,7 +278,7 @@ impl RouteMeters {
         }
     }
 
-    /// So many messages are gone from a queue of ours.
+    /// This many messages are gone from a queue of ours.
     pub fn vanished(&self, part: &'static str, count: u64) {
         self.vanished.increment(part, count);
     }
@@ -288,7 +288,7 @@ impl RouteMeters {
         self.queues_gone.increment(part, 1);
     }
 
-    /// The downstream says that so many units are left for a limit, until `reset` (Unix time) if that is
+    /// The downstream says that this many units are left for a limit, until `reset` (Unix time) if that is
     /// known. The series begins with the first of these, because no earlier number would be true.
     pub fn quota_remaining(&self, limit: &str, units: u64, reset: Option<Duration>) {
         self.quota_remaining.set(limit, units as f64);

@@ -204,7 +204,7 @@ impl<T: Send> PolicyWatch<T> {
         BACKOFF.ceiling(self.failures)
     }
 
-    /// Waits for so long, or until there is a reason for another round before that.
+    /// Waits for this long, or until there is a reason for another round before that.
     async fn wait(&mut self, wait: Duration) {
         let limit = &self.follower.limit;
         let known = self.follower.known.as_ref().map(|known| known.version);

@@ -25,7 +25,7 @@ use super::route::Route;
 
 /// Two checks are at least this far apart.
 const LOOK: Duration = Duration::from_millis(500);
-/// A store that was too far away for so long is warned of.
+/// A store that was too far away for this long is warned of.
 const FAR: Duration = Duration::from_secs(5);
 /// The shortest time between two such warnings.
 const FAR_AGAIN: Duration = Duration::from_secs(10);

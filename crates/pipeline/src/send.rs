@@ -21,7 +21,7 @@ use super::job::{Job, WaitingMessage};
 use super::permit::Permit;
 use super::route::calls::CallInFlight;
 
-/// So many calls of one message in a row may miss their slots before others go before it.
+/// This many calls of one message in a row may miss their slots before others go before it.
 const MISSES_BEFORE_BEHIND: u32 = 3;
 /// How long others go before such a message.
 const BEHIND: Backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(10));

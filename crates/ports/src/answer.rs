@@ -84,7 +84,7 @@ pub enum Notice {
         limit: Arc<str>,
     },
     /// Calls of a `concurrency` limit or claims of a `once` limit ended. This replica waits for that, and may ask for
-    /// so many units.
+    /// this many units.
     Freed {
         /// The name of the limit.
         limit: Arc<str>,

@@ -70,7 +70,7 @@ impl Clock {
 pub struct Moment(Instant);
 
 impl Moment {
-    /// So long ago.
+    /// This long ago.
     #[must_use]
     #[allow(clippy::disallowed_methods, reason = "this is the outermost layer")]
     pub fn ago(age: Duration) -> Self {

@@ -43,7 +43,7 @@ impl Link {
     }
 }
 
-/// For so long an address may say nothing before the next one is tried beside it (RFC 8305, section 5).
+/// For this long an address may say nothing before the next one is tried beside it (RFC 8305, section 5).
 const NEXT_ADDRESS: Duration = Duration::from_millis(250);
 
 /// The stream to the first of these addresses that answers. One that says nothing does not keep the others waiting. Has

@@ -13,7 +13,7 @@ use sluiced_core::schedule::FREEZE_MAX;
 use sluiced_core::time::StoreTime;
 use sluiced_core::version::PolicyVersion;
 
-/// Another update came first each time: so many replicas and commands do not change a limit in the same moment.
+/// Another update came first each time: this many replicas and commands do not change a limit in the same moment.
 const TRIES: u32 = 64;
 
 /// The name under which a store keeps an operator's pause of a route: as the pause of a limit without a policy. No

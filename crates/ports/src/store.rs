@@ -110,13 +110,13 @@ pub trait Store: LimitStore + PolicyStore + StatusStore {
 
 /// A replica reports its state at least this often.
 pub const REPORT_EVERY: Duration = Duration::from_secs(5);
-/// A replica that reported nothing for so long (that and a second) is gone, or cannot reach the store.
+/// A replica that reported nothing for this long (that and a second) is gone, or cannot reach the store.
 pub const SILENT: Duration = Duration::from_secs(6);
 /// For how long it is shown after its last report.
 pub const SHOWN: Duration = Duration::from_secs(60);
 /// The use of a limit is kept by intervals of this length, a bar for each.
 pub const BAR: Duration = Duration::from_secs(10);
-/// So many bars are kept: ten minutes.
+/// This many bars are kept: ten minutes.
 pub const BARS: usize = 60;
 /// A store keeps two bars more: the one that grows, and the one before until all have reported it.
 pub const PLACES: usize = BARS + 2;

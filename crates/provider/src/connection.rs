@@ -195,7 +195,7 @@ impl AsyncWrite for StampedStream {
 pub struct ConnectionFaults {
     /// New connections speak TLS, with this certificate.
     pub tls: Option<TlsAcceptor>,
-    /// So long passes before a new connection is served.
+    /// This long passes before a new connection is served.
     pub handshake: Duration,
     /// Connections are accepted, and nothing is read from any.
     pub silent: bool,

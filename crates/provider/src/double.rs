@@ -94,7 +94,7 @@ impl Double {
         self.data.limit.iter().map(|limit| limit.name.as_str())
     }
 
-    /// Each limit refuses so many of the next calls, one limit after the other.
+    /// Each limit refuses this many of the next calls, one limit after the other.
     pub fn refuse_next(&self, calls: u32) {
         lock(&self.state).refuses.fill(calls);
     }
@@ -105,7 +105,7 @@ impl Double {
         self.data.idempotency.is_some()
     }
 
-    /// So many of the next calls are accepted, and their connection ends without an answer.
+    /// This many of the next calls are accepted, and their connection ends without an answer.
     pub fn lose_next(&self, calls: u32) {
         lock(&self.state).loses = calls;
     }

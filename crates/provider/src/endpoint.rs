@@ -19,9 +19,9 @@ use sluiced_ports::clock::Clock;
 use sluiced_ports::lock;
 use sluiced_simulation::window::Tally;
 
-/// So many answers to receipts are kept.
+/// This many answers to receipts are kept.
 const MAX_RECEIPTS: usize = 1_000_000;
-/// So many deliveries may wait to be written.
+/// This many deliveries may wait to be written.
 const MAX_DELIVERIES: usize = 1_000;
 
 /// Where calls arrive.

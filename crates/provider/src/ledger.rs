@@ -15,20 +15,20 @@ use sluiced_simulation::window::{Tally, gaps, percentile};
 
 use super::{LiveFigures, Report};
 
-/// Beyond so many calls only the windows are judged; ids and gaps are no longer kept.
+/// Beyond this many calls only the windows are judged; ids and gaps are no longer kept.
 const MAX_CALLS: usize = 20_000_000;
-/// A window is judged only so long after its end: calls that arrived in it may be read later than others.
+/// A window is judged only this long after its end: calls that arrived in it may be read later than others.
 const SETTLE: Duration = Duration::from_millis(500);
-/// The reading thread must have begun so many rounds since: it may be late itself. A new connection takes several
+/// The reading thread must have begun this many rounds since: it may be late itself. A new connection takes several
 /// rounds, to be accepted, polled and read.
 const ROUNDS: usize = 10;
-/// So many ids and times are named in a report; the counts are always whole.
+/// This many ids and times are named in a report; the counts are always whole.
 const MAX_NAMED: usize = 10;
-/// So many callers are counted separately; calls of others are counted for none.
+/// This many callers are counted separately; calls of others are counted for none.
 const MAX_CALLERS: usize = 1_000;
-/// So many arrivals are kept with their keys.
+/// This many arrivals are kept with their keys.
 const MAX_KEYED: usize = 1_000_000;
-/// So many keys are judged one by one.
+/// This many keys are judged one by one.
 const MAX_KEYS: usize = 1_000_000;
 
 /// Which messages should have come.
@@ -37,7 +37,7 @@ pub enum Expect {
     /// Nothing is known about it.
     #[default]
     Nothing,
-    /// So many different messages.
+    /// This many different messages.
     Count(u64),
     /// Exactly these.
     Ids(Vec<String>),

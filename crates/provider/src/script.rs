@@ -13,7 +13,7 @@ use sluiced_core::rate::Rate;
 use sluiced_core::time::Mono;
 use sluiced_settings::text::Length;
 
-/// At most so many steps wait their turn.
+/// At most this many steps wait their turn.
 const MAX_STEPS: usize = 1_000;
 
 /// What the provider does without a step.
@@ -25,7 +25,7 @@ pub struct Behaviour {
     pub key_rate: Option<Rate>,
     /// How long an answer takes.
     pub latency: Duration,
-    /// Up to so much longer, at random.
+    /// Up to this much longer, at random.
     pub jitter: Duration,
     /// Shares of the calls that fail.
     pub failures: Vec<FailureShare>,
@@ -101,9 +101,9 @@ pub struct ScriptStep {
     /// Whether the provider keeps the message although it gives no answer, or no 2xx. This
     /// makes a repeat unavoidable.
     pub accept: bool,
-    /// For so many calls.
+    /// For this many calls.
     pub count: Option<u64>,
-    /// For so long, from when the step becomes the first.
+    /// For this long, from when the step becomes the first.
     #[serde(rename = "for")]
     pub lasts: Option<Length>,
 }

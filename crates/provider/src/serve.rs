@@ -20,7 +20,7 @@ use super::{http, smpp};
 const MAX_CONNECTIONS: usize = 10_000;
 /// How often fresh entries are moved into the ledger.
 const ABSORB_EVERY: Duration = Duration::from_millis(50);
-/// After a failed accept (for example without file descriptors) the next try waits so long.
+/// After a failed accept (for example without file descriptors) the next try waits this long.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(10);
 
 /// Serves until it is dropped.

@@ -31,7 +31,7 @@ const ID: u16 = 0x1403;
 const KEY: u16 = 0x1404;
 /// Responses that wait to be written; a client's window is far below it.
 const MAX_RESPONSES: usize = 100_000;
-/// A receipt comes so long after the response.
+/// A receipt comes this long after the response.
 const RECEIPT_AFTER: Duration = Duration::from_millis(50);
 
 /// What is done next on a connection.

@@ -65,9 +65,9 @@ pub struct KeyedLimit {
     pub units: u32,
     pub window: Duration,
     pub headroom: Duration,
-    /// Messages have so many keys.
+    /// Messages have this many keys.
     pub keys: u32,
-    /// A message costs so many units at most.
+    /// A message costs this many units at most.
     pub cost: u32,
     /// The limit counts all messages together, and the route waits for it as a whole.
     pub for_all: bool,
@@ -92,7 +92,7 @@ impl KeyedLimit {
         u32::try_from(units).unwrap_or(u32::MAX).max(self.cost)
     }
 
-    /// The rule of so many units.
+    /// The rule of this many units.
     ///
     /// # Panics
     /// When there is no such rule, because the scenario is wrong.
@@ -101,7 +101,7 @@ impl KeyedLimit {
         self.rule_with(units, self.headroom.into(), broken)
     }
 
-    /// The rule of so many units, at another headroom.
+    /// The rule of this many units, at another headroom.
     pub(crate) fn rule_with(&self, units: u32, headroom: Headroom, broken: Broken) -> Rule {
         let times = 1 + u32::from(broken == Broken::Twice);
         let rule = self.try_rule(units * times, headroom, times);

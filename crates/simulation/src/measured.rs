@@ -49,7 +49,7 @@ fn cost(cost: u32) -> Cost {
     Cost::new(NonZeroU32::new(cost).expect("not zero"))
 }
 
-/// The account's row for messages that take up to so many slots.
+/// The account's row for messages that take up to this many slots.
 fn account(rate: &str, most: u32) -> Pace {
     let rate = rate.parse().expect("a rate");
     Pace::new(rate, Duration::from_millis(5), DEFAULT_HORIZON).with_costs_up_to(cost(most))
@@ -58,9 +58,9 @@ fn account(rate: &str, most: u32) -> Pace {
 /// How a limit chooses keys.
 #[derive(Clone, Copy, Debug)]
 enum By {
-    /// So many keys have one in common.
+    /// This many keys have one in common.
     Keys(u32),
-    /// One of so many keys, whatever the message's key.
+    /// One of this many keys, whatever the message's key.
     Any(u32),
     /// All messages together.
     All,
@@ -105,11 +105,11 @@ struct Backlog {
     cost: u32,
     replicas: u32,
     prefetch: u16,
-    /// One way to the store: at least so long, and beyond that at the median.
+    /// One way to the store: at least this long, and beyond that at the median.
     distance: Duration,
     way: Duration,
     call: Duration,
-    /// All replicas stand still for so long in each second.
+    /// All replicas stand still for this long in each second.
     stalls: Duration,
     /// The keys of the messages, in the order of the queue.
     keys: Vec<u32>,

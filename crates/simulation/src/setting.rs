@@ -27,7 +27,7 @@ pub struct Setting<'a> {
     pub route: &'a SimulatedRoute,
     /// By the time at which they come.
     pub messages: &'a [Message],
-    /// Before the first message the replicas run for so long.
+    /// Before the first message the replicas run for this long.
     pub lead: Duration,
     /// What the store's clock shows at that time.
     pub start: StoreTime,
@@ -188,7 +188,7 @@ impl FleetPolicy {
 pub enum Refuses {
     #[default]
     None,
-    /// So many of a thousand messages, always the same ones.
+    /// This many of a thousand messages, always the same ones.
     Share(u64),
     /// All messages with this key of the first keyed limit.
     Key(u32),

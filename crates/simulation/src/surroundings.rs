@@ -105,7 +105,7 @@ pub enum Fault {
     Leave,
     /// A new replica starts.
     Join,
-    /// A replica stands still for so long, then does everything that was due at once.
+    /// A replica stands still for this long, then does everything that was due at once.
     Pause(Duration),
     /// All of them do, as on one machine that stalls.
     PauseAll(Duration),
@@ -113,15 +113,15 @@ pub enum Fault {
     Flush,
     /// The store's process is replaced by another one.
     Restart(StateLeft),
-    /// The store does not answer for so long.
+    /// The store does not answer for this long.
     Down(Duration),
-    /// The store's clock jumps by so many microseconds.
+    /// The store's clock jumps by this many microseconds.
     Step(i64),
     /// An operator sets another rate; some replicas get a notice at once.
     Rate(Rate),
     /// The way to the downstream is another one from now on.
     Way(Way),
-    /// The downstream refuses all calls for so long; some replicas get a notice of the freeze at once.
+    /// The downstream refuses all calls for this long; some replicas get a notice of the freeze at once.
     Throttle { wait: Duration, heard: bool },
     /// From now on requests arrive and timers are on time, as in a quiet data centre.
     Heal,

@@ -24,7 +24,7 @@ pub enum FleetEvent {
     Gone {
         tally: LeaseTally,
     },
-    /// The replica died with so many slots.
+    /// The replica died with this many slots.
     Crashed {
         tally: LeaseTally,
         leased: u64,
@@ -63,7 +63,7 @@ pub enum FleetEvent {
     Heard {
         trip: Duration,
     },
-    /// A replica asks the keyed limits for so many messages.
+    /// A replica asks the keyed limits for this many messages.
     Question {
         messages: u64,
     },
@@ -118,7 +118,7 @@ pub enum FleetEvent {
         message: u32,
         how: EndWithoutCall,
     },
-    /// A fault; no replica but the victim is there to send for so long.
+    /// A fault; no replica but the victim is there to send for this long.
     Struck {
         fault: Fault,
         alone: Duration,

@@ -92,7 +92,7 @@ impl Tally {
         self.wait_for(at, 1)
     }
 
-    /// How long after `at` a call of so many units would fit.
+    /// How long after `at` a call of this many units would fit.
     #[must_use]
     pub fn wait_for(&self, at: Mono, units: u32) -> Duration {
         let mut filled = self.filled;

@@ -38,7 +38,7 @@ pub(super) struct Centre {
 pub(super) struct BindSettings {
     pub(super) binds: usize,
     pub(super) window: usize,
-    /// A centre that sends nothing for so long is asked whether it is there.
+    /// A centre that sends nothing for this long is asked whether it is there.
     pub(super) enquire_link: Duration,
     /// How long its answer may take.
     pub(super) timeout: Duration,
@@ -84,7 +84,7 @@ impl Centre {
         Err(last)
     }
 
-    /// Connects to an address within so long, and binds there. The bind has a time of its own: a centre may take longer
+    /// Connects to an address within this long, and binds there. The bind has a time of its own: a centre may take longer
     /// for it, and binds that are given up can lock the account.
     async fn open_at(&self, address: IpAddr, within: Duration) -> Result<ServerStream, OpenError> {
         let too_late = |what, within| OpenError::Unreached(format!("{what} within {within:?}"));

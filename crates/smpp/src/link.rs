@@ -31,7 +31,7 @@ use sluiced_ports::downstream::{InboundEvent, LeaveBy};
 use sluiced_ports::lock;
 use sluiced_telemetry::LogLimit;
 
-/// A session that lived for so long after its bind was good.
+/// A session that lived for this long after its bind was good.
 const GOOD: Duration = Duration::from_secs(5);
 /// Waits after a centre could not be reached, or ended a good session.
 const UNREACHED: Backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(2));
@@ -47,7 +47,7 @@ const LOG_EVERY: Duration = Duration::from_secs(60);
 enum BindEnd {
     Unreached,
     Refused,
-    /// The link was bound for so long.
+    /// The link was bound for this long.
     Bound(Duration),
 }
 

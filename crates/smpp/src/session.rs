@@ -6,7 +6,7 @@
 //! time is left. If the system took the beginning, the rest follows as soon as it can, before anything else;
 //! no other call writes on this connection until then.
 //!
-//! **The window.** At most so many `submit_sm` are without an answer (SMPP 3.4, section 2.9). All segments of a message
+//! **The window.** At most this many `submit_sm` are without an answer (SMPP 3.4, section 2.9). All segments of a message
 //! are written together or not at all. A call that ends, with its answers or without, makes room.
 
 use std::collections::HashMap;
@@ -27,7 +27,7 @@ use sluiced_pdu::{Command, CommandStatus, LAST_SEQUENCE, plain, set_sequence};
 use sluiced_ports::downstream::LeaveBy;
 use sluiced_ports::lock;
 
-/// So many octets of answers may wait for a centre that does not read.
+/// This many octets of answers may wait for a centre that does not read.
 const MAX_UNWRITTEN: usize = 64 * 1024;
 
 /// Where PDUs are written.

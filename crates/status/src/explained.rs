@@ -12,7 +12,7 @@ use sluiced_core::policy::UNTIL_RESUMED;
 use sluiced_core::rate::Span;
 use sluiced_telemetry::waits::ROUTE;
 
-/// A backlog that is gone within so many seconds does not count.
+/// A backlog that is gone within this many seconds does not count.
 const MOMENT: f64 = 10.0;
 const MINUTE: Duration = Duration::from_secs(60);
 
@@ -125,7 +125,7 @@ fn most_of(
     })
 }
 
-/// `at` the time of day after `left`, with its date if that differs; below a minute `in` so many seconds,
+/// `at` the time of day after `left`, with its date if that differs; below a minute `in` this many seconds,
 /// because the time of day would be the current one.
 pub(super) fn gone_at(now: &str, left: Duration) -> Option<String> {
     if left < MINUTE {

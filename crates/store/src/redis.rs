@@ -176,7 +176,7 @@ fn refused(reason: &str) -> StoreError {
     }
 }
 
-/// There was no answer for so long.
+/// There was no answer for this long.
 const fn timed_out(waited: Duration) -> StoreError {
     StoreError::Timeout {
         store: STORE,

@@ -25,7 +25,7 @@ use tracing_subscriber::fmt::MakeWriter;
 
 use super::recorder;
 
-/// So many lines wait at most.
+/// This many lines wait at most.
 const WAITING: usize = 1024;
 /// How long the end of the process waits for the last lines.
 const LAST: Duration = Duration::from_secs(1);

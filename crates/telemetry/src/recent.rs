@@ -22,12 +22,12 @@ use sluiced_core::time::Mono;
 use sluiced_ports::clock::Clock;
 use sluiced_ports::lock;
 
-/// So many lines are kept.
+/// This many lines are kept.
 const KEPT: usize = 10;
 /// The most of a line that is kept, in characters.
 const LENGTH: usize = 400;
 
-/// A warning is over when it was not logged again for so long.
+/// A warning is over when it was not logged again for this long.
 const OVER: Duration = Duration::from_secs(600);
 
 static WARNINGS: Mutex<VecDeque<(Mono, RecentLine)>> = Mutex::new(VecDeque::new());

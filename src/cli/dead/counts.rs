@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::{SUFFIX, letters};
 use crate::cli::text::in_a_line;
 
-/// So many characters of names of queues are shown: AMQP allows 255 octets.
+/// This many characters of names of queues are shown: AMQP allows 255 octets.
 pub(super) const QUEUE: usize = 255;
 
 /// What a command found out about each queue: written at once, or in the end as one list of JSON.
@@ -171,7 +171,7 @@ impl LetterCounts for DropCounts {
     }
 }
 
-/// A line about so many letters, if there are any.
+/// A line about this many letters, if there are any.
 fn note(count: u64, what: &str, out: &mut impl Write) -> io::Result<()> {
     match count {
         0 => Ok(()),

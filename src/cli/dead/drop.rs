@@ -20,7 +20,7 @@ pub struct DropArgs {
     location: LettersLocation,
     #[command(flatten)]
     filter: FilterArgs,
-    /// So many letters at most
+    /// This many letters at most
     #[arg(long, value_name = "N")]
     limit: Option<u64>,
     /// Do not ask

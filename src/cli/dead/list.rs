@@ -25,12 +25,12 @@ pub struct ListLettersArgs {
     location: LettersLocation,
     #[command(flatten)]
     filter: FilterArgs,
-    /// So many letters of each queue are shown one by one, the first in the queue; all are counted
+    /// This many letters of each queue are shown one by one, the first in the queue; all are counted
     #[arg(long, value_name = "N", default_value_t = 20)]
     limit: usize,
 }
 
-/// The progress is shown after so many letters.
+/// The progress is shown after this many letters.
 const SAID: u64 = 100;
 
 /// What was counted together: route, reason and last status.

@@ -14,7 +14,7 @@ const TOGETHER: Duration = Duration::from_millis(100);
 /// How fast letters go.
 pub(super) struct ReplayPace {
     rate: Option<Rate>,
-    /// So many letters go together.
+    /// This many letters go together.
     pub(super) batch: usize,
     /// When the next batch may go.
     due: Instant,
@@ -30,13 +30,13 @@ impl ReplayPace {
         }
     }
 
-    /// How many letters go within so long; at least one.
+    /// How many letters go within this long; at least one.
     pub(super) fn within(&self, time: Duration) -> usize {
         let count = |rate: Rate| (rate.per_second() * time.as_secs_f64()) as usize;
         self.rate.map_or(usize::MAX, count).max(1)
     }
 
-    /// So many letters went, from that time on. Time in which none went (the queue was read, for example) is not
+    /// This many letters went, from that time on. Time in which none went (the queue was read, for example) is not
     /// made up for.
     pub(super) fn note_sent(&mut self, count: usize, begun: Instant) {
         if let Some(rate) = self.rate {

@@ -26,9 +26,9 @@ use sluiced_core::time::StoreTime;
 use sluiced_ports::clock::Clock;
 use sluiced_ports::message::Message;
 
-/// At most so many letters are put in order together.
+/// At most this many letters are put in order together.
 const ORDERED: usize = 10_000;
-/// At most so many bytes of bodies are put in order together; a larger letter is alone.
+/// At most this many bytes of bodies are put in order together; a larger letter is alone.
 const ORDERED_BYTES: usize = 64 * 1024 * 1024;
 /// At most what goes in this time at the pace is put in order together: a broker may close a channel that keeps letters
 /// for longer.
@@ -41,7 +41,7 @@ pub struct ReplayArgs {
     location: LettersLocation,
     #[command(flatten)]
     filter: FilterArgs,
-    /// So many letters at most, those of the highest priority first
+    /// This many letters at most, those of the highest priority first
     #[arg(long, value_name = "N")]
     limit: Option<u64>,
     /// To this queue instead of the one that each came from

@@ -80,7 +80,7 @@ pub(super) async fn seek<T>(
     let Some(mut letters) = dead.open(queue).await? else {
         return Ok(SeekResult::Missing(absent(queue)));
     };
-    // An id may also be a number, and is used if there are not so many letters.
+    // An id may also be a number, and is used if there are not this many letters.
     let number = number.filter(|number| *number <= letters.total().into());
     let mut found = None;
     let mut see = Some(see);

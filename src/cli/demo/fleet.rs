@@ -161,7 +161,7 @@ impl DemoRun<'_> {
 
 /// How long a replica may take to stop by itself.
 const STOPPING: Duration = Duration::from_secs(20);
-/// So much of a replica's log is shown when it failed.
+/// This much of a replica's log is shown when it failed.
 const LOG_LINES: usize = 5;
 
 /// A running replica.

@@ -18,7 +18,7 @@ const WIDTH: usize = 79;
 pub(super) struct PipelineFigures {
     /// Messages received and not settled.
     pub(super) held: u64,
-    /// 99 % of the calls started within so much of their slot.
+    /// 99 % of the calls started within this much of their slot.
     pub(super) late: Option<Duration>,
 }
 

@@ -18,7 +18,7 @@ use crate::cli::exit::Refusal;
 
 /// A server that does not answer within this counts as unreachable.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// So many publishes wait for their confirm at a time.
+/// This many publishes wait for their confirm at a time.
 const UNCONFIRMED: usize = 500;
 
 /// Waits for `work` for at most `length`. An error names the server.

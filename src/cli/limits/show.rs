@@ -20,7 +20,7 @@ use sluiced_ports::store::Inspection;
 use sluiced_settings::policy;
 use sluiced_settings::text::HeadroomText;
 
-/// So many replicas with another file are named.
+/// This many replicas with another file are named.
 const NAMED: usize = 5;
 /// Columns of the labels of `show`.
 pub(super) const LABELS: usize = 12;

@@ -11,7 +11,7 @@ use sluiced_core::hours::OpeningHours;
 use sluiced_core::time::{StoreTime, micros};
 use sluiced_simulation::plan::{Plan, PlanOutcome, PlannedEnd};
 
-/// The plots have so many intervals.
+/// The plots have this many intervals.
 pub(super) const INTERVALS: usize = 120;
 
 /// A plan with its outcome; times in microseconds from the beginning.
@@ -29,11 +29,11 @@ pub(super) struct Figures {
     pub(super) too_old: usize,
     pub(super) denied: usize,
     pub(super) invalid: usize,
-    /// A message may wait for so long without counting as backlog.
+    /// A message may wait for this long without counting as backlog.
     pub(super) grace: u64,
     pub(super) most: (usize, u64),
     /// When messages passed without waiting again after the last one that waited for longer than `grace`, in
-    /// microseconds. `None`: no called message waited for so long.
+    /// microseconds. `None`: no called message waited for this long.
     pub(super) gone_at: Option<u64>,
     /// Messages that waited at half of the time.
     pub(super) at_half: usize,
@@ -174,7 +174,7 @@ fn gone_at(calls: &[(u64, u64)], grace: u64) -> Option<u64> {
     Some(first.unwrap_or(last))
 }
 
-/// How long the route is open, of so many microseconds, and for how long it is closed at their end.
+/// How long the route is open, of this many microseconds, and for how long it is closed at their end.
 fn open(hours: Option<&OpeningHours>, start: StoreTime, length: u64) -> (u64, u64) {
     let Some(hours) = hours else {
         return (length, 0);

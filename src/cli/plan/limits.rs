@@ -10,7 +10,7 @@ use sluiced_core::limits::Rule;
 use sluiced_core::time::micros;
 use sluiced_simulation::plan::{Plan, PlanOutcome, PlannedEnd};
 
-/// So many keys are named.
+/// This many keys are named.
 const NAMED: usize = 5;
 
 /// The figures of a limit.

@@ -11,7 +11,7 @@ use crate::cli::text::{grouped, in_a_line, padded, plural, rough, wrapped};
 
 /// Columns of a terminal.
 const WIDTH: usize = 80;
-/// So many characters of a key are shown.
+/// This many characters of a key are shown.
 pub(super) const KEY: usize = 60;
 
 /// What a plan is about, for its first line.
@@ -287,7 +287,7 @@ pub(super) fn short(number: f64) -> String {
     }
 }
 
-/// So many a second, in the unit in which it is at least one.
+/// This many a second, in the unit in which it is at least one.
 pub(super) fn often(per_second: f64) -> String {
     let units = [(1.0, "a second"), (60.0, "a minute"), (3_600.0, "an hour")];
     let fits = units.into_iter().find(|(size, _)| per_second * size >= 1.0);

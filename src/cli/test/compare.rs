@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 
 use crate::cli::text::in_a_line;
 
-/// So much of a value is shown, in characters.
+/// This much of a value is shown, in characters.
 const SHOWN: usize = 200;
 
 /// Adds a line for each difference below `at`.

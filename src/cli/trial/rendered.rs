@@ -14,7 +14,7 @@ use sluiced_template::sms::Encoding;
 
 /// Values of headers with one of these words in their names are not shown.
 const SECRET: [&str; 6] = ["auth", "cookie", "key", "password", "secret", "token"];
-/// So much of a body is shown, in characters.
+/// This much of a body is shown, in characters.
 const SHOWN: usize = 2000;
 
 /// For a person.

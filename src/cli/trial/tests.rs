@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::*;
 use sluiced_status::{Replica, RouteState};
 
-/// When a message is sent that a limit lets pass after this, behind so many others and without a paced
+/// When a message is sent that a limit lets pass after this, behind this many others and without a paced
 /// limit.
 fn goes(wait: Option<u64>, ready: u64) -> String {
     let answer = LimitAnswer {

@@ -82,7 +82,7 @@ async fn what_stands_parked_survives_the_broker_and_the_end_of_parking() {
     }
 }
 
-/// Takes and settles until so many different ones were seen.
+/// Takes and settles until this many different ones were seen.
 async fn done(bench: &mut Bench, seen: &mut BTreeSet<u64>, count: usize) {
     while seen.len() < count {
         let delivery = bench.next().await;

@@ -92,7 +92,7 @@ async fn a_crash_loses_nothing_on_a_classic_queue() {
 }
 
 /// A quorum queue takes a few dozen commands of a channel at a time. What goes beyond waits in the channel,
-/// and is lost with it. A broker that stood still for a moment has so many at once.
+/// and is lost with it. A broker that stood still for a moment has this many at once.
 async fn a_broker_that_stood_still_forgets_no_acknowledgement(queue_type: QueueType) {
     let (_turn, server) = turn().await;
     let broker = Broker::connect(&server.url()).await;

@@ -22,7 +22,7 @@ use crate::support::wait::{eventually, eventually_async};
 const RATE: &str = "400/1s";
 /// The prefetch of a replica. A worker of Celery holds fewer: two for each of its 8 threads.
 const HELD: usize = 100;
-/// So many calls of each: then all of them work.
+/// This many calls of each: then all of them work.
 const WORKS: u64 = 5;
 
 fn replica(name: &str, caller: &str, provider: &Provider, socket: &Path) -> Daemon {

@@ -23,7 +23,7 @@ use crate::support::soak::at_length;
 use crate::support::wait::{eventually, within};
 
 const RATE: u64 = 200;
-/// So many of the queue may be called between the question of an urgent caller and its call: those of two seconds.
+/// This many of the queue may be called between the question of an urgent caller and its call: those of two seconds.
 const MOST: usize = 2 * RATE as usize;
 
 /// A program with messages of its own: for each it asks, and calls when its turn has come.

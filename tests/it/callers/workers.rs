@@ -92,7 +92,7 @@ impl Library {
         is_there
     }
 
-    /// Publishes so many messages, from number 0 on.
+    /// Publishes this many messages, from number 0 on.
     pub(super) async fn publish(&self, place: &Place, count: u64) {
         let mut command = Command::new("sh");
         let script = format!("exec {} {count}", self.publish);

@@ -12,14 +12,14 @@ use crate::support::rabbit::Rabbit;
 use crate::support::recorder::{Recorder, Reply};
 use crate::support::wait::{eventually, eventually_async};
 
-/// So many channels a connection may have.
+/// This many channels a connection may have.
 const CHANNELS: usize = 12;
 /// What the log of the broker calls connections of two purposes. It tells of those that end without a word.
 const TO_CONSUME: &str = "(consume)";
 const TO_PUBLISH: &str = "(publish)";
 const AGAIN: &str = "copies are not confirmed";
 const UNUSABLE: &str = "a queue cannot be used";
-/// So many messages, each of which is called by itself.
+/// This many messages, each of which is called by itself.
 const MESSAGES: u64 = 60;
 
 /// The replica's user, and its password.

@@ -107,7 +107,7 @@ async fn a_drop_that_fails_on_the_way_says_how_many_letters_are_gone() {
     const COUNT: u32 = 4_000;
     // More than the letters that are fetched and not dropped yet.
     const SOME: u32 = 500;
-    // Of so many acknowledgements it is not known whether they arrived.
+    // Of this many acknowledgements it is not known whether they arrived.
     const UNDER_WAY: u32 = 16;
     let name = "dead-lost";
     let broker = buried(name, "quorum", COUNT.into()).await;

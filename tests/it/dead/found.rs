@@ -138,7 +138,7 @@ fn assert_an_unknown_message_is_told_with_what_is_remembered(config: &str) {
     let none: Value = serde_json::from_str(&none.out).unwrap();
     assert_eq!(none["dead_letters"].as_array().unwrap().len(), 0);
     assert_eq!(none["known"], false);
-    // What that means: the limits of the route remember for so long, and those of another route are not shown.
+    // What that means: the limits of the route remember for this long, and those of another route are not shown.
     let none = find(config, &["m-3"]);
     assert_eq!(none.code, 1);
     assert_says(

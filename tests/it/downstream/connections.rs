@@ -210,7 +210,7 @@ enum Closed {
     ByClient,
 }
 
-/// A server that answers, closes connections that are idle for so long, and reports each that is closed.
+/// A server that answers, closes connections that are idle for this long, and reports each that is closed.
 async fn closing(answer: &'static [u8], idle: Duration) -> (Peer, mpsc::UnboundedReceiver<Closed>) {
     let (told, closed) = mpsc::unbounded_channel();
     let peer = Peer::start(move |mut stream, _| {

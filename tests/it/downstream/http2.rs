@@ -46,7 +46,7 @@ fn saying(body: impl Into<Bytes>) -> Message {
     }
 }
 
-/// A call that may begin for so long from now on, and must end.
+/// A call that may begin for this long from now on, and must end.
 async fn called(
     downstream: &HttpDownstream,
     message: &Message,
@@ -61,7 +61,7 @@ async fn called(
     within(BOUND, "a call ends", prepared.send(leave_by)).await
 }
 
-/// So many calls at a time, numbered from 0.
+/// This many calls at a time, numbered from 0.
 async fn all_at_once(downstream: &HttpDownstream, calls: usize) -> Vec<Judgement> {
     let calls = (0..calls).map(|n| async move {
         let message = saying(n.to_string());

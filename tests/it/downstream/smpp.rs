@@ -180,7 +180,7 @@ fn message(text: &str) -> Message {
     }
 }
 
-/// A call that may leave for so long.
+/// A call that may leave for this long.
 fn call_within(
     downstream: &Arc<SmppDownstream>,
     text: &str,

@@ -21,9 +21,9 @@ const WINDOW: Duration = Duration::from_secs(1);
 const RATE: f64 = 200.0;
 /// This share of the rate counts as the whole rate.
 const BACK: f64 = 0.99;
-/// A report names so many cases.
+/// A report names this many cases.
 const NAMED: usize = 5;
-/// The prefetch of a replica: so many of its calls may be unknown to RabbitMQ, whatever time a busy machine
+/// The prefetch of a replica: this many of its calls may be unknown to RabbitMQ, whatever time a busy machine
 /// takes for them.
 const HELD: usize = 100;
 

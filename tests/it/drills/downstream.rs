@@ -51,7 +51,7 @@ fn by_tls(row: &'static str, downstream: String) -> Plan {
     }
 }
 
-/// The provider does that for so many seconds.
+/// The provider does that for this many seconds.
 pub(super) async fn acts(
     plan: Plan,
     (row, fault): (&'static str, &'static str),

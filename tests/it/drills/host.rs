@@ -59,7 +59,7 @@ async fn no_file_handles() {
     drill.proves(done, DECLARED).await;
 }
 
-/// A group of processes that together may have so many threads. It is removed when it is dropped, after
+/// A group of processes that together may have this many threads. It is removed when it is dropped, after
 /// them.
 struct Group(PathBuf);
 
@@ -81,7 +81,7 @@ impl Group {
         std::fs::write(self.0.join(file), text).expect("the group takes it");
     }
 
-    /// So many threads may run before another one is started; those that run go on.
+    /// This many threads may run before another one is started; those that run go on.
     fn bound(&self, threads: &str) {
         self.write("pids.max", threads);
     }

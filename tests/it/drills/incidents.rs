@@ -67,7 +67,7 @@ async fn twelve_incidents_are_named_while_they_last_and_forgotten_when_they_end(
     }
 }
 
-/// All but so many messages, and no dead letter.
+/// All but this many messages, and no dead letter.
 async fn all_else_is_sent(day: &Day, gone: usize) {
     assert_eq!(day.ready_in(&format!("{MARKETING}.dead")).await, 0);
     let all = || day.taken().len() + gone >= day.published.len();

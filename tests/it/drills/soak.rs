@@ -66,7 +66,7 @@ const BACKLOG: u64 = 1_200;
 const SETTLED: Duration = Duration::from_secs(600);
 /// It is never more than this, in KiB.
 const MOST: u64 = 96 * 1024;
-/// A replica that is never killed may take so much more of it in the second half of the time, in KiB, where its memory
+/// A replica that is never killed may take this much more of it in the second half of the time, in KiB, where its memory
 /// has settled before.
 const GROWTH: u64 = 16 * 1024;
 /// Calls give up after this.
@@ -322,7 +322,7 @@ impl Soak {
         self.drill.fleet.replicas[0].memory("VmRSS") >> 10
     }
 
-    /// Faults for so long; returns what was done, and how much memory a replica took.
+    /// Faults for this long; returns what was done, and how much memory a replica took.
     async fn runs(&mut self, length: Duration) -> (String, Memory) {
         let begun = Instant::now();
         let (mut faults, mut memory) = (0_usize, Vec::new());
@@ -376,7 +376,7 @@ impl Memory {
     }
 }
 
-/// Does that for so long, and then passes everything on again.
+/// Does that for this long, and then passes everything on again.
 async fn passes(proxy: &Proxy, mode: Mode, length: Duration) {
     proxy.set(mode);
     sleep(length).await;

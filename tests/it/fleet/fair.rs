@@ -127,7 +127,7 @@ async fn parked(replica: &mut Daemon, name: &str) -> f64 {
     replica.metric(&series).await
 }
 
-/// Waits until these replicas have parked so many together: which of them does depends on what it receives.
+/// Waits until these replicas have parked this many together: which of them does depends on what it receives.
 async fn parks(replicas: &mut [Daemon], name: &str, count: f64) {
     for replica in &mut *replicas {
         replica.ready().await;
@@ -147,7 +147,7 @@ async fn parks(replicas: &mut [Daemon], name: &str, count: f64) {
     within(LONG, "messages are parked", parks).await;
 }
 
-/// Waits until any of these replicas has parked so many, and names it: which does so first depends on the others.
+/// Waits until any of these replicas has parked this many, and names it: which does so first depends on the others.
 async fn one_parks(replicas: &mut [Daemon], name: &str, count: f64) -> usize {
     let parks = async {
         loop {

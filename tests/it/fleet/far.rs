@@ -27,7 +27,7 @@ struct Cell {
     most: Vec<Most>,
 }
 
-/// So many calls in any window of this length.
+/// This many calls in any window of this length.
 struct Most {
     calls: usize,
     window: Duration,
@@ -70,7 +70,7 @@ impl Most {
     }
 }
 
-/// Messages in turns of so many recipients, all by one sender.
+/// Messages in turns of this many recipients, all by one sender.
 fn fields(messages: usize, keys: usize) -> Vec<String> {
     let one = |n| format!("\"to\":\"r{}\",\"from\":\"s0\"", n % keys);
     (0..messages).map(one).collect()
@@ -144,7 +144,7 @@ fn calls(name: &'static str, replicas: usize) -> Cell {
         replicas,
         fields: fields(count, 10),
         least: count as f64 / 100.0,
-        // Each lasts for so long.
+        // Each lasts for this long.
         most: vec![all(10, CALL)],
     }
 }

@@ -143,7 +143,7 @@ impl Counts {
         }
     }
 
-    /// Prints what each of so many messages needed, and checks it against the bounds.
+    /// Prints what each of this many messages needed, and checks it against the bounds.
     pub(super) fn judge(&self, name: &str, messages: usize, bounds: &Bounds) {
         let each = |count: f64| count / messages as f64;
         eprintln!(
@@ -225,7 +225,7 @@ pub(super) fn numbered(fields: Vec<String>) -> impl Iterator<Item = (String, Str
     (0..).map(super::id).zip(fields)
 }
 
-/// The calls that were made while so many keys or more had messages left. At the end too few keys are
+/// The calls that were made while this many keys or more had messages left. At the end too few keys are
 /// left to use up the account: then their own limit binds.
 fn while_keys_are_left(calls: &[(Mono, Box<str>)], keys: usize) -> &[(Mono, Box<str>)] {
     let mut left = BTreeSet::new();
@@ -236,7 +236,7 @@ fn while_keys_are_left(calls: &[(Mono, Box<str>)], keys: usize) -> &[(Mono, Box<
     &calls[..=first_of_the_rest.unwrap_or(calls.len() - 1)]
 }
 
-/// Prints how much of the tightest limit was used, which leaves so many calls a second.
+/// Prints how much of the tightest limit was used, which leaves this many calls a second.
 pub(super) fn used(name: &str, calls: &[(Mono, Box<str>)], leaves: f64) {
     if let [(first, _), .., (last, _)] = calls {
         let pace = (calls.len() - 1) as f64 / last.since(*first).as_secs_f64();

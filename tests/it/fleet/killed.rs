@@ -21,7 +21,7 @@ use crate::support::soak::at_length;
 use crate::support::wait::eventually;
 
 const SECOND: Duration = Duration::from_secs(1);
-/// The prefetch of a replica: so many calls may be unknown to the broker.
+/// The prefetch of a replica: this many calls may be unknown to the broker.
 const HELD: usize = 100;
 /// Which copy for a wait queue a message is. The time alone does not say it: a message whose time has not come waits
 /// once more, with the same time. If its replica dies then, both the copy and its original come. So the number, under
@@ -52,7 +52,7 @@ struct Mortal {
 }
 
 impl Mortal {
-    /// Replicas with these limits, on a queue of messages to so many recipients in turn.
+    /// Replicas with these limits, on a queue of messages to this many recipients in turn.
     async fn start(
         name: &str,
         limits: &[&'static str],

@@ -22,12 +22,12 @@ use crate::support::wait::eventually;
 const PAGE: &str = include_str!("../../../docs/recipes.md");
 const RATE: usize = 400;
 const MARKETING: usize = 20_000;
-/// At most so many. A busy machine publishes fewer before half of marketing is gone, and at least [`ENOUGH`].
+/// At most this many. A busy machine publishes fewer before half of marketing is gone, and at least [`ENOUGH`].
 const PASSWORDS: usize = 60;
 const ENOUGH: usize = 10;
 /// Marketing has this many senders, each with a limit of its own.
 const SENDERS: usize = 50;
-/// Every so many of marketing go to a recipient where it is night.
+/// Every this many of marketing go to a recipient where it is night.
 const NIGHT: usize = 10;
 /// Of passwords, of marketing, and of the results of passwords.
 const QUEUES: [&str; 3] = [

@@ -32,11 +32,11 @@ const EVERY: Duration = Duration::from_millis(163);
 /// In its turn in the queue an urgent one would wait for all of these: as many are added as were called.
 const BACKLOG: usize = 6_000;
 
-/// So many of bulk may be called between the confirm of an urgent one and its call: those of two seconds.
+/// This many of bulk may be called between the confirm of an urgent one and its call: those of two seconds.
 const MOST: usize = 2 * RATE as usize;
 
 /// Where the broker stands still for seconds (its disk is slow), what it delivered before goes on:
-/// so many messages for each of three replicas. All of them together are fewer than [`MOST`].
+/// this many messages for each of three replicas. All of them together are fewer than [`MOST`].
 const PREFETCH: usize = 100;
 
 /// A test: which queue the urgent messages are in, and the limit.
@@ -89,7 +89,7 @@ impl Scene {
         text.replace("x-caller =", "x-key = \"{{ body.id }}\", x-caller =")
     }
 
-    /// Publishes so many urgent messages while bulk flows, and waits for their calls.
+    /// Publishes this many urgent messages while bulk flows, and waits for their calls.
     async fn send(&self, urgent: usize) -> Vec<Passed> {
         machine::two();
         let behaviour = Behaviour::judging(format!("{RATE}/1s").parse().unwrap());

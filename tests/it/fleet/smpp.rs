@@ -69,7 +69,7 @@ async fn four_replicas_with_two_binds_each_keep_one_limit() {
     assert_eq!(report.callers.len(), 4, "{:?}", report.callers);
 }
 
-/// Messages of these texts in turn, which become so many `submit_sm` together. No cost is written: the limit counts
+/// Messages of these texts in turn, which become this many `submit_sm` together. No cost is written: the limit counts
 /// what is sent, and the provider counts what comes.
 async fn long(plan: Plan, texts: [String; 3], segments: u64) {
     let mut fleet = plan.prepare().await;

@@ -31,7 +31,7 @@ async fn memory() -> Store {
     std::future::ready(Arc::new(MemoryStore::new(Clock::of_process())) as Store).await
 }
 
-/// Kinds that correct, of so many units; none comes back while a test runs.
+/// Kinds that correct, of this many units; none comes back while a test runs.
 fn kinds(units: u32) -> [Rule; 6] {
     [
         gcra("1/1h", units - 1, MS),
@@ -55,7 +55,7 @@ fn more(limit: &Arc<KeyedLimit>, units: u64) -> [Correction; 1] {
     of(limit, Corrected::More { units })
 }
 
-/// Takes so many units.
+/// Takes this many units.
 async fn take(store: &Store, limit: &Arc<KeyedLimit>, units: u32) -> (StoreTime, Decision) {
     let asked = [new(vec![charge(limit, "a", units)])];
     let mut answer = store.admit(&asked, 1).await.unwrap();

@@ -52,7 +52,7 @@ async fn now(store: &Store) -> StoreTime {
     store.admit(&[], 0).await.unwrap().now
 }
 
-/// One of each kind, of so many units; none comes back while a test runs.
+/// One of each kind, of this many units; none comes back while a test runs.
 fn of_each_kind(units: u32) -> [Rule; 8] {
     let borrow = units / 2;
     let lent = [units - borrow, 1, borrow];

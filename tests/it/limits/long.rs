@@ -19,7 +19,7 @@ use crate::support::soak::at_length;
 
 const ENTRIES: usize = 10_000;
 const LEASE: u64 = 3_600_000_000;
-/// A batch may take as long as so many requests.
+/// A batch may take as long as this many requests.
 const FACTOR: u64 = 6;
 
 fn keep(redis: &mut Connection, limit: &KeyedLimit, name: &str, text: &str) {

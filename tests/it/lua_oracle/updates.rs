@@ -38,7 +38,7 @@ enum Update {
     },
     Pause(u64),
     Resume,
-    /// Redis' clock goes back by so many microseconds.
+    /// Redis' clock goes back by this many microseconds.
     Back(u64),
     /// A replica asks for slots, knowing this or an older policy.
     Ask {
@@ -90,7 +90,7 @@ const SET: [&str; 4] = [
     "kind=paced rate=200/1s until=4000000000000000",
 ];
 
-/// After a loss no file counts for so long (`lua/present.lua`).
+/// After a loss no file counts for this long (`lua/present.lua`).
 const WITHIN: Duration = PRESENCE.saturating_mul(2);
 
 const FILES: [&str; 4] = [

@@ -16,7 +16,7 @@ use crate::support::wait::{eventually, eventually_async};
 /// On a busy machine a few more calls are in flight before the first one's answer is read.
 const FEW: u32 = 5;
 
-/// For so long after its first call the downstream refuses the account.
+/// For this long after its first call the downstream refuses the account.
 const REFUSED: Duration = Duration::from_secs(4);
 
 /// All calls are refused at first; 30 messages wait, 10 of them held.

@@ -14,7 +14,7 @@ use crate::support::recorder::{Recorder, Reply};
 use crate::support::wait::{eventually, eventually_async, eventually_by_program};
 
 const MESSAGES: u64 = 300;
-/// After so many dead letters in a row the breaker opens, or messages are set aside.
+/// After this many dead letters in a row the breaker opens, or messages are set aside.
 const BREAKER: &str = "breaker = { dead_letters = 20 }\n";
 /// Probes, and calls that are in flight when the breaker opens.
 const FEW: u32 = 60;

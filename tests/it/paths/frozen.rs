@@ -75,7 +75,7 @@ async fn two_replicas(
     assert_eq!(broker.counts(name).await, Some((0, 0)));
 }
 
-/// Refuses calls for so long, from its call number 60 on.
+/// Refuses calls for this long, from its call number 60 on.
 async fn freezes(reply: fn(Duration) -> Reply, freeze: Duration) -> Recorder {
     let begun = Mutex::new(None::<Instant>);
     Recorder::start(move |call| {

@@ -16,7 +16,7 @@ use crate::support::wait::eventually;
 
 /// How long a call takes.
 const LATENCY: Duration = Duration::from_millis(30);
-/// After so many calls a connection ends.
+/// After this many calls a connection ends.
 const EACH: usize = 25;
 
 /// Calls that a connection got after its goodbye.

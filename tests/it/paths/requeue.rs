@@ -50,7 +50,7 @@ impl Denied {
         }
     }
 
-    /// Until so many messages were sent or are dead.
+    /// Until this many messages were sent or are dead.
     async fn done(&self, count: usize) {
         let dead = format!("{}.dead", self.name);
         eventually_async(LONG, "all were sent or are dead", || async {
@@ -75,7 +75,7 @@ impl Denied {
         assert_eq!(self.broker.counts(&self.name).await, Some((0, 0)));
     }
 
-    /// So many are dead, because they were denied and not because they failed.
+    /// This many are dead, because they were denied and not because they failed.
     async fn dead(self, count: usize) {
         self.daemon.stop(KNOWN).await;
         let dead = self.broker.drain(&format!("{}.dead", self.name)).await;

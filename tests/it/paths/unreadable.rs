@@ -27,7 +27,7 @@ fn headers(table: &[u8]) -> Vec<u8> {
     [&[0x20, 0][..], &long(table)].concat()
 }
 
-/// So many tables in each other.
+/// This many tables in each other.
 fn nested(count: usize) -> Vec<u8> {
     let mut table = Vec::new();
     for _ in 0..count {

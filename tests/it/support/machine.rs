@@ -10,7 +10,7 @@
 use std::cell::RefCell;
 use std::sync::{Condvar, Mutex};
 
-/// So many tests run at once, on two processors. With eight, processes wait for each other for seconds.
+/// This many tests run at once, on two processors. With eight, processes wait for each other for seconds.
 const SHARES: usize = 5;
 
 /// Takes a share, unless this test has one.

@@ -96,7 +96,7 @@ pub async fn next(deliveries: &mut mpsc::UnboundedReceiver<Delivery>, bound: Dur
         .expect("the queue goes on")
 }
 
-/// So many deliveries, each of which must come within `bound`.
+/// This many deliveries, each of which must come within `bound`.
 pub async fn take(
     deliveries: &mut mpsc::UnboundedReceiver<Delivery>,
     count: usize,

@@ -45,7 +45,7 @@ pub struct MetadataServer {
 }
 
 impl MetadataServer {
-    /// Of an instance; each of its credentials lasts for so many seconds.
+    /// Of an instance; each of its credentials lasts for this many seconds.
     pub async fn of_instance(role: Option<&'static str>, seconds: u64) -> Self {
         let known = Known {
             role,

@@ -86,7 +86,7 @@ fn answer(question: &[u8], address: Ipv4Addr) -> Option<Vec<u8>> {
     let end = HEAD + name + 5;
     let addresses = u8::from(kind == A);
     let mut answer = question[..2].to_vec();
-    // An answer, without an error: one question, so many addresses, nothing else.
+    // An answer, without an error: one question, this many addresses, nothing else.
     answer.extend([0x81, 0x80, 0, 1, 0, addresses, 0, 0, 0, 0]);
     answer.extend(question.get(HEAD..end)?);
     if addresses > 0 {

@@ -28,11 +28,11 @@ const UNDER_WAY: usize = 1_000;
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Mode {
     Pass,
-    /// In each direction, and up to so much longer at random.
+    /// In each direction, and up to this much longer at random.
     Delay(Duration, Duration),
-    /// So many bytes a second in each direction.
+    /// This many bytes a second in each direction.
     Throttle(u32),
-    /// So many bytes a second from the client of each connection, the answers at once.
+    /// This many bytes a second from the client of each connection, the answers at once.
     Uplink(u32),
     /// Accepts, and passes nothing in either direction.
     Silent,

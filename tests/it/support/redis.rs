@@ -117,7 +117,7 @@ impl RedisServer {
         }
     }
 
-    /// Its clock is so many seconds ahead of the true time from now on, or behind it.
+    /// Its clock is this many seconds ahead of the true time from now on, or behind it.
     pub fn step_to(&self, seconds: f64) {
         let (file, new) = (self.dir.path().join("clock"), self.dir.path().join("new"));
         std::fs::write(&new, format!("{seconds:+.3}")).unwrap();

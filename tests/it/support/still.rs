@@ -118,7 +118,7 @@ impl Standstills {
         Self(apart)
     }
 
-    /// Each with so much time after it, in which calls that are late because of it still come.
+    /// Each with this much time after it, in which calls that are late because of it still come.
     #[must_use]
     pub fn and_then(&self, more: Duration) -> Self {
         Self::new(

@@ -41,7 +41,7 @@ pub struct TokenServer {
 }
 
 impl TokenServer {
-    /// For one client; each token is good for so many seconds.
+    /// For one client; each token is good for this many seconds.
     pub async fn start(id: &str, secret: &str, seconds: u64) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();

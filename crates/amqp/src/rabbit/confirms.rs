@@ -191,7 +191,7 @@ impl<T> ConfirmChannel<T> {
         self.under_way.len()
     }
 
-    /// Whether a copy of so many bytes may be published now.
+    /// Whether a copy of this many bytes may be published now.
     pub(in crate::rabbit) fn takes(&self, bytes: usize) -> bool {
         let has_room = self.under_way.len() < MOST && self.bytes + bytes <= WINDOW;
         self.is_open() && (self.is_idle() || has_room)
@@ -280,7 +280,7 @@ impl<T> ConfirmChannel<T> {
         self.confirm + Duration::from_secs_f64(self.live.copies.bytes() as f64 / SLOWEST)
     }
 
-    /// Nothing was confirmed for so long.
+    /// Nothing was confirmed for this long.
     fn check_progress(&mut self) -> Result<(), RabbitError> {
         let written = self.live.copies.written();
         let before = std::mem::replace(&mut self.progress, (Instant::now(), written)).1;

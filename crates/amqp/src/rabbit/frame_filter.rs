@@ -189,7 +189,7 @@ enum FrameState {
     Prefix,
     /// So many bytes that are not checked.
     Pass(usize),
-    /// A payload that is checked, with its end; so many bytes are still to come.
+    /// A payload that is checked, with its end; this many bytes are still to come.
     Hold(usize),
 }
 
@@ -353,7 +353,7 @@ fn size(frame: &[u8]) -> usize {
     u32::from_be_bytes([frame[3], frame[4], frame[5], frame[6]]) as usize
 }
 
-/// Takes the first bytes away, at most so many.
+/// Takes the first bytes away, at most this many.
 fn split<'a>(input: &mut &'a [u8], most: usize) -> &'a [u8] {
     let (taken, behind) = input.split_at(most.min(input.len()));
     *input = behind;

@@ -49,9 +49,9 @@ use sluiced_ports::message::{Message, header};
 
 pub use moving::{Moved, Replay};
 
-/// So many letters are asked for at a time.
+/// This many letters are asked for at a time.
 const FETCH: u32 = 16;
-/// So many acknowledgements, or letters that are given back, are under way at a time.
+/// This many acknowledgements, or letters that are given back, are under way at a time.
 const COMMANDS: usize = 16;
 /// The most letters that move together.
 pub const BATCH: usize = 100;
@@ -348,7 +348,7 @@ impl Letters {
         self.live.answer_to("basic.nack", nack).await
     }
 
-    /// How many letters there are as soon as there are so many, or after a while.
+    /// How many letters there are as soon as there are this many, or after a while.
     async fn counted(&mut self, channel: &Channel, expected: u32) -> Result<u32, RabbitError> {
         let end = Instant::now() + RETURN;
         loop {

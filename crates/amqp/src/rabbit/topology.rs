@@ -193,7 +193,7 @@ impl LiveConnection {
         self.close(&channel, "declared").await
     }
 
-    /// Declares a queue that the broker deletes once it was not declared for so long.
+    /// Declares a queue that the broker deletes once it was not declared for this long.
     pub(in crate::rabbit) async fn declare_short_lived(
         &self,
         queue: &str,

@@ -15,7 +15,7 @@ use crate::time::{Mono, Now};
 /// What a route does about calls that failed or were refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CallRules {
-    /// So many calls of a message may fail; at least 1.
+    /// This many calls of a message may fail; at least 1.
     pub max_attempts: u32,
     /// The waits between them.
     pub retry: Backoff,
@@ -121,7 +121,7 @@ pub struct CallEnd<'a> {
     pub once: OnceRule,
     /// The rules of the route that made the call.
     pub rules: CallRules,
-    /// The distance of two slots; zero where nothing is paced.
+    /// The distance between two slots; zero where nothing is paced.
     pub interval: Duration,
     /// What the answer says that the call used, for each limit with `actual` that counts the message.
     pub used: &'a [UsedSaid],

@@ -27,15 +27,15 @@ use crate::judge::{Outcome, Remaining};
 use crate::limits::most_plausible;
 use crate::rate::Cost;
 
-/// Providers round a reset to whole seconds, in either direction: it may be so much too early.
+/// Providers round a reset to whole seconds, in either direction: it may be this much too early.
 pub const ROUNDED: Duration = Duration::from_secs(1);
 
 /// What is wrong with an estimate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WrongEstimate {
-    /// The call used so many units less than were granted.
+    /// The call used this many units less than were granted.
     Less(Cost),
-    /// The call used so many units more than were granted.
+    /// The call used this many units more than were granted.
     More(u64),
 }
 
@@ -132,12 +132,12 @@ pub struct QuotaSaid<'a> {
 /// Which limit a quota is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QuotaOf {
-    /// A key of a keyed limit, of which the message took so much.
+    /// A key of a keyed limit, of which the message took this much.
     Key {
         /// Units of the limit.
         cost: Cost,
     },
-    /// A paced limit, of which so many units may be under way. The message took `cost` slots.
+    /// A paced limit, of which this many units may be under way. The message took `cost` slots.
     Slots {
         /// Slots of the message.
         cost: Cost,
@@ -171,14 +171,14 @@ pub enum QuotaOutcome {
 pub enum QuotaThen {
     /// Enough is left, or the limit does not count the message.
     Nothing,
-    /// So many units of the key are left, for so long.
+    /// This many units of the key are left, for this long.
     Tighten {
         /// Units that are left, without those that are kept for others.
         units: u64,
         /// Until the reset and [`ROUNDED`] more, or the `wait` of [`QuotaSaid`]; at most `max_wait`.
         length: Duration,
     },
-    /// So many units are left: the limit is frozen for so long.
+    /// This many units are left: the limit is frozen for this long.
     Freeze {
         /// Units in the smallest window.
         left: u64,
@@ -187,7 +187,7 @@ pub enum QuotaThen {
     },
 }
 
-/// So many units of a paced limit may be under way, if a call takes so long and slots are leased so far ahead. Rounded
+/// This many units of a paced limit may be under way, if a call takes this long and slots are leased so far ahead. Rounded
 /// up.
 #[must_use]
 pub fn in_flight(per_second: f64, call: Duration, horizon: Duration) -> u64 {

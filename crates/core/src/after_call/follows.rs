@@ -30,9 +30,9 @@ pub struct AfterCall {
     /// The message was refused for nothing that the answer named, and is accepted now: its call before this one came
     /// too early.
     pub came_early: bool,
-    /// The limit is frozen for so long, for every replica.
+    /// The limit is frozen for this long, for every replica.
     pub freeze_for: Option<Duration>,
-    /// The key that the answer names has nothing left for so long, for every replica.
+    /// The key that the answer names has nothing left for this long, for every replica.
     pub close_key_for: Option<Duration>,
     /// Which of its keys pass again, and which are refused.
     pub keys: KeyChanges,
@@ -71,7 +71,7 @@ pub enum NextStep {
 pub enum NextWait {
     /// In memory, until this time at least; `None`: as long as its route waits.
     Here(Option<Mono>),
-    /// In a wait queue, for so long.
+    /// In a wait queue, for this long.
     InQueue(Duration, Cause),
 }
 
@@ -104,7 +104,7 @@ pub enum KeyChanges {
     Refused {
         /// Other keys than the keys of this message go first until then.
         behind: Option<Mono>,
-        /// These keys are refused for so long, with all of their messages.
+        /// These keys are refused for this long, with all of their messages.
         refused: Vec<(KeyId, Duration)>,
     },
 }

@@ -16,7 +16,7 @@ const fn is_probing(breaker: &Breaker) -> bool {
     matches!(breaker.state, BreakerState::Probing { .. })
 }
 
-/// A replica whose own calls failed asks for the probe so much later, in milliseconds.
+/// A replica whose own calls failed asks for the probe this much later, in milliseconds.
 const LATER: u64 = 200;
 
 /// A store and its replicas; the replicas' clocks are the store's.

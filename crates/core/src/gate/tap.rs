@@ -49,7 +49,7 @@ pub struct TapDecision {
     pub is: Tap,
     /// Why the route itself is shut. `None`: its paced limit decided.
     pub shut: Option<ShutReason>,
-    /// The held messages must be sent away: the limit grants nothing for so long.
+    /// The held messages must be sent away: the limit grants nothing for this long.
     pub denied: Option<Duration>,
     /// The latest time to decide again.
     pub look: Option<Mono>,

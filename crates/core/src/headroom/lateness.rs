@@ -10,7 +10,7 @@ use crate::time::{Mono, micros};
 /// The first step ends here, in microseconds, and each of the others is a fifth longer than the one before.
 const FIRST: u64 = 200;
 const STEPS: usize = 32;
-/// After so long each counts half.
+/// After this long each counts half.
 const FADES: Duration = Duration::from_secs(30);
 /// Fewer calls are not enough.
 const FEWEST_CALLS: u64 = 20;

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use crate::time::{Mono, micros, millis};
 
-/// The last so many handshakes are remembered. Once there are so many, the longest of them does not count.
+/// The last this many handshakes are remembered. Once there are this many, the longest of them does not count.
 const KEPT: usize = 64;
 const MANY: usize = 16;
 /// Older measurements do not count.
@@ -28,7 +28,7 @@ pub struct LatencySamples {
     seen: VecDeque<(Mono, Duration)>,
 }
 
-/// A refusal counts for so long.
+/// A refusal counts for this long.
 const REFUSED: Duration = Duration::from_secs(300);
 /// After a refusal no more of the window than this part is kept for a way that handshakes do not see.
 const UNSEEN_PART: u32 = 20;
@@ -60,7 +60,7 @@ pub struct Spread {
 }
 
 impl LatencySamples {
-    /// A handshake took so long.
+    /// A handshake took this long.
     pub fn record(&mut self, took: Duration, now: Mono) {
         self.seen.push_back((now, took));
         while self.seen.len() > KEPT {

@@ -41,7 +41,7 @@ impl LeaseHint {
         costs: Vec::new(),
     };
 
-    /// The sums of the first costs, up to so many wanted slots; at least that of the first message.
+    /// The sums of the first costs, up to this many wanted slots; at least that of the first message.
     fn sums(&self, want: u64, dearest: u64) -> Vec<u64> {
         let mut sums: Vec<u64> = Vec::new();
         for cost in self.costs.iter().map(|cost| cost.min(&dearest)) {

@@ -9,7 +9,7 @@ use crate::time::micros;
 const HEADROOM: Duration = Duration::from_millis(8);
 /// How late a call may leave: three quarters of the headroom, as the mapping is exact here.
 const LATE: u64 = 6_000;
-/// The store's clock shows so much more than ours.
+/// The store's clock shows this much more than ours.
 const AHEAD: u64 = 5_000_000;
 const GENERATION: u64 = 7;
 
@@ -57,7 +57,7 @@ fn settled(pace: Pace) -> (LeaseHolder, Mono) {
     (holder, now)
 }
 
-/// A lease holder that holds so many slots from `first` on.
+/// A lease holder that holds this many slots from `first` on.
 fn holding(pace: Pace, count: u32) -> (LeaseHolder, Mono) {
     let (mut holder, now) = settled(pace);
     assert!(

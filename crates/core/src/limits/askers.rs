@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use crate::time::StoreTime;
 
-/// A replica that did not ask for so long is gone.
+/// A replica that did not ask for this long is gone.
 pub const GONE: Duration = Duration::from_secs(5);
 /// No more than these are remembered; commands ask, too.
 const MOST: usize = 1_000;

@@ -54,7 +54,7 @@ pub enum ClosedReason {
 /// How long a limit waits after its state was lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LostWait {
-    /// So long, or until what was taken before no longer counts, whichever is shorter. Zero: it does
+    /// This long, or until what was taken before no longer counts, whichever is shorter. Zero: it does
     /// not wait at all, not even to ask replicas what they remember.
     For(Duration),
     /// Until what was taken before no longer counts.

@@ -15,7 +15,7 @@ use super::rule::{KindState, LimitState, Rule};
 use super::{Fit, Ticket, UnusedUnits};
 use crate::time::StoreTime;
 
-/// No sweep before so many states are known.
+/// No sweep before this many states are known.
 const SWEEP_MIN: usize = 1024;
 
 /// The states, by the name of a limit's key.
@@ -91,7 +91,7 @@ impl<N: Clone + Eq + Hash> KeyedStates<N> {
         })
     }
 
-    /// The downstream says that so many units are left of a key for so long (`cell::tighten`). `false`: the asker knows
+    /// The downstream says that this many units are left of a key for this long (`cell::tighten`). `false`: the asker knows
     /// another policy than the store, and nothing was done.
     pub fn tighten(
         &mut self,
@@ -106,7 +106,7 @@ impl<N: Clone + Eq + Hash> KeyedStates<N> {
         })
     }
 
-    /// A call of a key used so many units more than its message took (`limits::add_debt`). `false`: as for
+    /// A call of a key used this many units more than its message took (`limits::add_debt`). `false`: as for
     /// [`Self::tighten`].
     pub fn add_debt(&mut self, name: &N, limit: &Limit<'_>, units: u64, now: StoreTime) -> bool {
         self.with(name, limit.rule, now, |cell| {

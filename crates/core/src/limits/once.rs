@@ -272,7 +272,7 @@ impl Kind for Once {
         }
     }
 
-    /// After a loss a limit waits for so long: then no call from before is under way. Which keys were done stays
+    /// After a loss a limit waits for this long: then no call from before is under way. Which keys were done stays
     /// unknown.
     fn span(&self) -> u64 {
         self.lease

@@ -20,7 +20,7 @@ use super::{Fit, KindState, Lacks, MEMORY_MAX, NextReturn, Quota, Ticket};
 use crate::rate::Cost;
 use crate::time::{StoreTime, micros};
 
-/// An answer is believed up to so many times the estimate, unless an operator wrote another bound.
+/// An answer is believed up to this many times the estimate, unless an operator wrote another bound.
 const PLAUSIBLE: u64 = 100;
 
 /// The most units that the answer to a call is believed to have used, if its message took `estimate`.

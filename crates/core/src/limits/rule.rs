@@ -77,7 +77,7 @@ pub struct NextReturn {
     pub spacing: u64,
 }
 
-/// How much the downstream says is left of a key: until then no more than so many units pass. Units that pass
+/// How much the downstream says is left of a key: until then no more than this many units pass. Units that pass
 /// are subtracted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Quota {
@@ -240,7 +240,7 @@ impl Rule {
         of_kind!(self, taken(state), |kind, own, _| kind.room(own, at))
     }
 
-    /// How long the limit takes for so many units at its rate, in microseconds.
+    /// How long the limit takes for this many units at its rate, in microseconds.
     #[must_use]
     pub fn spacing(&self, units: u64, now: StoreTime) -> u64 {
         let now = now.as_micros();

@@ -125,7 +125,7 @@ impl TokenBucket {
         self.time_for((self.capacity + self.borrow).unsigned_abs(), 0)
     }
 
-    /// How long so many tokens take to come, if `rem` has come already.
+    /// How long this many tokens take to come, if `rem` has come already.
     const fn time_for(&self, tokens: u64, rem: u64) -> u64 {
         match self.refill {
             Refill::Continuous => (tokens * self.period - rem).div_ceil(self.amount),

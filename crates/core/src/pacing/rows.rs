@@ -117,7 +117,7 @@ impl Rows {
         provided
     }
 
-    /// Counts a slot towards a message that costs so much. Returns whether it has all of them.
+    /// Counts a slot towards a message that costs this much. Returns whether it has all of them.
     pub(super) fn collect_slot_for(&mut self, slot: Slot, cost: Cost) -> bool {
         self.collect_slot(slot);
         let cost = cost.get() as usize;

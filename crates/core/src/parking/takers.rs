@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use crate::time::Mono;
 
-/// So many are counted at a time.
+/// This many are counted at a time.
 const COUNTED: usize = 16;
 /// How often the counts are halved.
 const HALVED: Duration = Duration::from_secs(30);

@@ -29,7 +29,7 @@ const fn at(ms: u64) -> Mono {
     Mono::from_micros(ms * 1000)
 }
 
-/// The choices for so many first arrivals of a tenant.
+/// The choices for this many first arrivals of a tenant.
 fn parked(parking: &mut Parking, share: TenantShare, count: usize, now: Mono) -> usize {
     (0..count)
         .filter(|_| parking.note_arrival(share, CameFrom::Work, Some(0), now) == Choice::Park)

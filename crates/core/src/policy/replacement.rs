@@ -23,7 +23,7 @@ pub struct Replacement<'a> {
 pub enum Stamp {
     /// In microseconds of the store's time.
     Kept(u64),
-    /// So long after the store replaces the other policy.
+    /// This long after the store replaces the other policy.
     Later(Duration),
 }
 

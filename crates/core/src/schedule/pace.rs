@@ -200,7 +200,7 @@ impl Pace {
         self.max_cost
     }
 
-    /// The distance of two slots, rounded up to a whole microsecond.
+    /// The distance between two slots, rounded up to a whole microsecond.
     #[must_use]
     pub const fn interval(&self) -> Duration {
         Duration::from_micros(self.period.div_ceil(self.units))
@@ -225,7 +225,7 @@ impl Pace {
     /// For how long a replica must have known a generation, and its own mapping of the store's
     /// clock must have held, before it may take slots. By then, replicas that have not noticed the
     /// step yet have used all of their slots. It is as long as the guard, but for limits slower
-    /// than one a second it counts one second for the distance of two slots, so that a start does
+    /// than one a second it counts one second for the distance between two slots, so that a start does
     /// not take hours.
     #[must_use]
     pub const fn distrust(&self) -> Duration {
@@ -318,7 +318,7 @@ impl Ask {
         }
     }
 
-    /// The cost of the next message after those that so many units are for; at least one.
+    /// The cost of the next message after those that this many units are for; at least one.
     pub(super) fn next_cost(&self, units: u64) -> u64 {
         let next = self.sums.iter().find(|sum| **sum > units);
         next.map_or(1, |sum| sum - units)

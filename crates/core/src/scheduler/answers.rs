@@ -186,7 +186,7 @@ impl<T: Queued> Scheduler<T> {
     }
 
     /// The store's answer about a key, on our clock. The wait that the store named counts from when that question
-    /// left: a question that leaves so much later also arrives so much later, however far away the store is.
+    /// left: a question that leaves this much later also arrives this much later, however far away the store is.
     pub(super) fn key_answer(&self, fits: Fit, remaining: u64, times: &AnswerTimes) -> KeyAnswer {
         match fits {
             Fit::Now => KeyAnswer::Now(remaining),

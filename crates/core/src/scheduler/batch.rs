@@ -159,7 +159,7 @@ impl<T: Queued> Scheduler<T> {
         Due::Now((free as u64).min(most).max(cost as u64))
     }
 
-    /// Takes out the messages that are asked for, so that so many slots are filled. Messages that need no
+    /// Takes out the messages that are asked for, so that this many slots are filled. Messages that need no
     /// permit are permitted at once, and take wanted slots. Messages whose key is closed wait for it, as many
     /// as may wait in memory. Others of a closed key are asked for, because the answer says when to come
     /// back. An answer about a full key would name no time, so other messages of a full key are sent away without

@@ -204,7 +204,7 @@ impl Bench {
         self.events.push(Reverse((at, number)));
     }
 
-    /// Runs for so long, or until nothing is left to do.
+    /// Runs for this long, or until nothing is left to do.
     pub(super) fn run(&mut self, length: Duration) {
         let end = self.now + micros(length);
         loop {

@@ -85,7 +85,7 @@ enum WaitPlace {
     Here,
     /// In memory, and the whole route waits until then.
     Route(Mono),
-    /// In a wait queue, for so long. `is_far`: its time is known, and too far away to wait in memory. Otherwise
+    /// In a wait queue, for this long. `is_far`: its time is known, and too far away to wait in memory. Otherwise
     /// memory has no place for it.
     WaitQueue { wait: Duration, is_far: bool },
     /// The deadline of the message comes first.

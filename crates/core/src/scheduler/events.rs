@@ -23,7 +23,7 @@ impl<T: Queued> Scheduler<T> {
         }
     }
 
-    /// Policies of keyed limits were replaced: a permit is valid for so long or longer.
+    /// Policies of keyed limits were replaced: a permit is valid for this long or longer.
     pub const fn set_permit_validity(&mut self, permit_validity: Duration) {
         if let Some(questions) = &mut self.questions {
             questions.set_permit_validity(permit_validity);

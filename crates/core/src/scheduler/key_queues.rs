@@ -162,7 +162,7 @@ impl<T: Queued> KeyQueues<T> {
         }
     }
 
-    /// Calls of this key ended: so many units are free again.
+    /// Calls of this key ended: this many units are free again.
     pub(super) fn note_freed(&mut self, key: KeyId, units: u64, now: Mono) {
         if self.queues.contains_key(&key) {
             self.change(key, |queue| {

@@ -53,7 +53,7 @@ const CLOCK_ERROR_GOOD: Duration = Duration::from_millis(1);
 const SHARE_SCALE: u64 = 1024;
 /// Added to a wait for a key: a question that arrives a moment too early is denied once more.
 const ARRIVAL_MARGIN: Duration = Duration::from_micros(200);
-/// A slow round trip is the mean plus so many times the deviation, as in TCP's timeout (RFC 6298).
+/// A slow round trip is the mean plus this many times the deviation, as in TCP's timeout (RFC 6298).
 const SLOW_DEVIATIONS: u32 = 4;
 
 /// How many candidates of a question were looked at, and how many of them were granted.
@@ -150,7 +150,7 @@ impl Questions {
         self.startup_listen = Duration::ZERO;
     }
 
-    /// From now on permits are valid for so long or longer: policies were replaced.
+    /// From now on permits are valid for this long or longer: policies were replaced.
     pub const fn set_permit_validity(&mut self, permit_validity: Duration) {
         self.permit_validity = permit_validity;
     }
@@ -282,7 +282,7 @@ impl Questions {
             .min(BATCH_MAX)
     }
 
-    /// A question for so many grants was sent.
+    /// A question for this many grants was sent.
     pub fn note_sent(&mut self, wanted: u64, now: Mono) {
         if std::mem::take(&mut self.has_run_out) {
             self.most_at_once = (self.most_at_once / 2).max(1);
@@ -336,7 +336,7 @@ impl Questions {
         self.has_run_out = true;
     }
 
-    /// A question for so many grants was not answered. It may have been decided.
+    /// A question for this many grants was not answered. It may have been decided.
     pub fn note_failure(&mut self, wanted: u64, now: Mono) {
         self.ended(wanted);
         self.failures.failed(now, self.jitter.fraction());

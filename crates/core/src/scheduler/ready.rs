@@ -23,7 +23,7 @@ use crate::time::Mono;
 
 /// Virtual time that one unit takes at weight one: fine enough for any weight.
 const UNIT: u64 = 1 << 20;
-/// How far a tenant that waits for keys may fall behind the clock: it catches up by so much.
+/// How far a tenant that waits for keys may fall behind the clock: it catches up by this much.
 const BEHIND: u64 = 32 * UNIT;
 /// Tenants that are remembered beyond the tenants that hold messages.
 const REMEMBERED: usize = 64;
@@ -127,7 +127,7 @@ impl<T: Queued> Ready<T> {
         level.map_or(0, |level| level.start_tag(item))
     }
 
-    /// A message that waited for a key is taken: its tenant is charged for it. `open_keys`: so many keys have such
+    /// A message that waited for a key is taken: its tenant is charged for it. `open_keys`: this many keys have such
     /// messages.
     pub(super) fn advance_start_tag(&mut self, item: &T, open_keys: usize) {
         let level = self.by_priority.entry(item.priority()).or_default();
@@ -332,7 +332,7 @@ impl<T: Queued> Level<T> {
         Some(item)
     }
 
-    /// Whether tenants are to be forgotten, where so many hold messages.
+    /// Whether tenants are to be forgotten, where this many hold messages.
     fn remembers_too_many(&self, holding: usize) -> bool {
         self.tenants.len() > holding * 2 + REMEMBERED
     }

@@ -12,7 +12,7 @@ use crate::message::Queued;
 use crate::pacing::Row;
 use crate::time::Mono;
 
-/// About so many missed slots are remembered at most, until [`Scheduler::take_missed_by`] takes them.
+/// About this many missed slots are remembered at most, until [`Scheduler::take_missed_by`] takes them.
 const MISSED_KEPT: usize = 1_024;
 
 /// The place of a message that could be sent.

@@ -23,7 +23,7 @@ impl Route {
         self.progress.check(self.seen, waits, BOUND, now)
     }
 
-    /// Runs for so many seconds, with `each` before each look; returns whether it was ever
+    /// Runs for this many seconds, with `each` before each look; returns whether it was ever
     /// stalled.
     fn goes_on(
         &mut self,

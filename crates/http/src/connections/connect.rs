@@ -164,7 +164,7 @@ impl WarmConnector {
         self.places.find_or_make(to, clock.now(), new)
     }
 
-    /// Opens so many, within `bound`: how many it opened, and why not all of them.
+    /// Opens this many, within `bound`: how many it opened, and why not all of them.
     async fn open_spares(
         &self,
         place: &Arc<PlaceSpares>,

@@ -11,7 +11,7 @@
 //! of connections differ by up to a fifth, so that those that were opened together do not end together. Connections
 //! that carried nothing yet end before they can be too old.
 //!
-//! Where hosts are from messages, each of them would leave connections behind. So only so many stay open, and others
+//! Where hosts are from messages, each of them would leave connections behind. So only this many stay open, and others
 //! end with their call.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -23,11 +23,11 @@ use tokio::time::Instant;
 
 use sluiced_ports::lock;
 
-/// So many fifths of the time after which a downstream closes idle connections are used.
+/// This many fifths of the time after which a downstream closes idle connections are used.
 const MOST_FIFTHS: u32 = 4;
 /// Longer than any connection lives.
 const FAR: Duration = Duration::from_secs(86_400 * 365);
-/// So many connections to hosts of messages are kept between calls.
+/// This many connections to hosts of messages are kept between calls.
 const MANY: usize = 512;
 /// A shorter idle time shows nothing: downstreams count in seconds.
 const LEAST_SEEN: Duration = Duration::from_secs(1);

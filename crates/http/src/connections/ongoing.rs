@@ -23,7 +23,7 @@ pub(crate) const REFUSALS: Ongoing = Ongoing::new(Duration::from_secs(5), Durati
 pub(crate) struct Ongoing {
     /// Events further apart than this are not one series.
     again: Duration,
-    /// A series of so long goes on.
+    /// A series of this long goes on.
     lasts: Duration,
     /// The first event of the series, and the last one.
     seen: Option<(Mono, Mono)>,

@@ -8,7 +8,7 @@ use http::Uri;
 use sluiced_core::time::Mono;
 use sluiced_ports::lock;
 
-/// So many hosts from messages are kept.
+/// This many hosts from messages are kept.
 const MANY: usize = 256;
 
 /// What is kept for each place. Clones share it.

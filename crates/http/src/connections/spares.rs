@@ -58,7 +58,7 @@ impl<C> Spares<C> {
         }
     }
 
-    /// Keeps so many from now on. Returns how many to open, and counts them as under way.
+    /// Keeps this many from now on. Returns how many to open, and counts them as under way.
     pub(super) fn want(&mut self, wanted: usize) -> usize {
         self.wanted = wanted;
         let missing = wanted.saturating_sub(self.ready.len());
@@ -200,7 +200,7 @@ mod tests {
         SpareState::Good
     }
 
-    /// So many ready.
+    /// This many ready.
     fn spares(wanted: usize) -> Spares<u8> {
         let mut spares = Spares::new();
         for _ in 0..spares.want(wanted) {

@@ -87,7 +87,7 @@ impl WriteCheck {
         state.calls
     }
 
-    /// That call is over: the connection is idle for so long at most. Another call may have it already.
+    /// That call is over: the connection is idle for this long at most. Another call may have it already.
     fn begin_idle(&self, call: u64, longest: Duration) {
         let mut state = lock(&self.0);
         if state.calls == call {
@@ -296,7 +296,7 @@ impl CallCheck {
         }
     }
 
-    /// The answer was read: the connection may be idle for so long.
+    /// The answer was read: the connection may be idle for this long.
     pub(crate) fn begin_idle(&self, longest: Duration) {
         if let Some((check, call)) = &self.armed {
             check.begin_idle(*call, longest);

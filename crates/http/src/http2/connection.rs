@@ -32,15 +32,15 @@ use crate::connections::lifetime::{BestBefore, Lifetimes, OpenConnection};
 use sluiced_ports::downstream::LeaveBy;
 use sluiced_ports::lock;
 
-/// A peer that has sent nothing for so long while calls are in flight is sent a PING.
+/// A peer that has sent nothing for this long while calls are in flight is sent a PING.
 const QUIET: Duration = Duration::from_secs(2);
 /// The shortest time between two PINGs: some peers take more for an attack.
 const ASKED_EVERY: Duration = Duration::from_secs(10);
-/// A peer that has not answered a PING for so long gets no new calls.
+/// A peer that has not answered a PING for this long gets no new calls.
 const DOUBT: Duration = Duration::from_secs(2);
 /// So long after that, the connection counts as gone.
 const GONE: Duration = Duration::from_secs(6);
-/// So long a connection may take to close.
+/// This long a connection may take to close.
 const CLOSING: Duration = Duration::from_secs(1);
 /// The last part of its age in which another one is opened ahead.
 const LEAD: u32 = 10;

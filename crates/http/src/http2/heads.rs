@@ -29,7 +29,7 @@ use sluiced_ports::lock;
 const HEADER: usize = 9;
 /// The length of what a client sends before its first frame, in octets (RFC 9113, section 3.4).
 const PREFACE: usize = 24;
-/// So many times a connection reads before others are polled: a peer may send without end.
+/// This many times a connection reads before others are polled: a peer may send without end.
 const READS: u32 = 64;
 /// The type of the frame that begins a call.
 const HEADERS: u8 = 1;

@@ -39,7 +39,7 @@ pub(super) struct Pool {
     origin: Uri,
     opener: Opener,
     clock: Clock,
-    /// A connection that was not used for so long is not needed.
+    /// A connection that was not used for this long is not needed.
     idle: Duration,
     state: Mutex<PoolState>,
     /// Changes whenever waiting calls must look at the connections again.
@@ -243,7 +243,7 @@ impl PoolState {
             .collect()
     }
 
-    /// Keeps so many from now on. Returns how many to open, and counts them as under way.
+    /// Keeps this many from now on. Returns how many to open, and counts them as under way.
     fn want(&mut self, wanted: usize, now: Mono) -> usize {
         self.wanted = wanted;
         self.called = Some(now);

@@ -40,7 +40,7 @@ mod body;
 const EVERY: Duration = Duration::from_secs(60);
 /// The longest routing key of AMQP, in bytes.
 const MAX_KEY: usize = 255;
-/// A message that comes from so many results has none of its own.
+/// A message that comes from this many results has none of its own.
 const MAX_HOPS: i64 = 8;
 
 /// What a route publishes about the ends of its messages.

@@ -30,7 +30,7 @@ pub enum SlotSource {
 }
 
 impl SlotSource {
-    /// Of a pacer without a paced limit.
+    /// The source of a pacer without a paced limit.
     #[must_use]
     pub fn always_due(pacer: &str) -> Self {
         let second = Duration::from_secs(1);

@@ -18,7 +18,7 @@ use sluiced_ports::clock::Clock;
 use sluiced_ports::limits::{Corrected, Correction, KeyedLimit, LimitKey, LimitStore};
 use sluiced_ports::store::StoreError;
 
-/// Answers are collected for so long before they are written.
+/// Answers are collected for this long before they are written.
 const COLLECT: Duration = Duration::from_millis(50);
 /// The shortest time between two writes, however many answers there are.
 const WRITE_GAP: Duration = Duration::from_millis(500);

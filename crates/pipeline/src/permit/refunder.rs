@@ -30,7 +30,7 @@ use returning::Returning;
 
 /// However short a lease is, its calls are not renewed more often than this.
 const RENEW_MIN: Duration = Duration::from_millis(10);
-/// Accepted messages are collected for so long, so that one script call covers many. If a replica dies before
+/// Accepted messages are collected for this long, so that one script call covers many. If a replica dies before
 /// it has written them, they are unknown, so the time is short.
 const GATHER: Duration = Duration::from_millis(25);
 /// Calls that ended while the store was away are released again after this.

@@ -59,12 +59,12 @@ impl Fitness {
         self.link.subscribe()
     }
 
-    /// Whether unfit messages are set aside, because so many died in a row.
+    /// Whether unfit messages are set aside, because this many died in a row.
     pub(super) fn sets_aside(&self) -> bool {
         lock(&self.dying).sets_aside()
     }
 
-    /// For how long no message is taken, because so many are set aside; `None`: they are taken.
+    /// For how long no message is taken, because this many are set aside; `None`: they are taken.
     pub(crate) fn pause_left(&self) -> Option<Duration> {
         lock(&self.dying).pause_left(self.clock.now())
     }

@@ -292,7 +292,7 @@ mod tests {
     use sluiced_ports::message::{HeaderValue, Message, header};
     use sluiced_ports::queue::{SettlementSender, Verdict};
 
-    /// What becomes of a message that moved after so many calls, and that no route takes.
+    /// What becomes of a message that moved after this many calls, and that no route takes.
     fn dropped_after(attempts: u32) -> Verdict {
         let (sink, mut settlements) = SettlementSender::new();
         let message = Message::default();

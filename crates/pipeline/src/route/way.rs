@@ -40,7 +40,7 @@ struct Answers {
 }
 
 impl RouteWay {
-    /// A call was answered after so long.
+    /// A call was answered after this long.
     pub(crate) fn answered(&self, took: Duration, now: Mono) {
         let mut answers = lock(&self.answers);
         if answers
@@ -61,7 +61,7 @@ impl RouteWay {
         lock(&self.answers).seen.spread(now)
     }
 
-    /// A handshake took so long.
+    /// A handshake took this long.
     pub(crate) fn note_handshake(&self, took: Duration, now: Mono) {
         lock(&self.seen).record(took, now);
     }

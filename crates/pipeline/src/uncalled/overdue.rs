@@ -24,7 +24,7 @@ use crate::verdict;
 /// often than this.
 const CANCELLED: Duration = Duration::from_secs(2);
 
-/// Sends away the held messages of a route whose limit grants nothing for so long.
+/// Sends away the held messages of a route whose limit grants nothing for this long.
 pub(crate) fn deny(
     scheduler: &mut Scheduler<WaitingMessage>,
     route: &Arc<Route>,

@@ -129,21 +129,21 @@ pub struct Correction {
 /// The correction to write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Corrected {
-    /// The downstream says that so many units are left, for so long (`core::limits::cell::tighten`).
+    /// The downstream says that this many units are left, for this long (`core::limits::cell::tighten`).
     Quota {
         /// In units of the limit. 0: nothing passes.
         units: u64,
         /// From the moment at which the store writes it; more than 24 hours count as 24. Zero: it is over already.
         length: Duration,
     },
-    /// A call used so many units less than were granted then (`core::limits::cell::refund`).
+    /// A call used this many units less than were granted then (`core::limits::cell::refund`).
     Less {
         /// In units of the limit.
         units: Cost,
         /// When the units of the call were granted.
         at: GrantedAt,
     },
-    /// A call used so many units more than were granted (`core::limits::add_debt`).
+    /// A call used this many units more than were granted (`core::limits::add_debt`).
     More {
         /// In units of the limit. The key owes them.
         units: u64,

@@ -62,9 +62,9 @@ pub(super) struct AnswerRule {
 #[derive(Debug, Deserialize)]
 pub(super) struct DoubleLimit {
     pub(super) name: String,
-    /// So many units in any window.
+    /// This many units in any window.
     pub(super) rate: Option<RateText>,
-    /// So many calls at a time.
+    /// This many calls at a time.
     pub(super) at_once: Option<u32>,
     /// An expression; `None`: all calls together.
     pub(super) key: Option<String>,

@@ -36,14 +36,14 @@ kinds! {
         Gcra(OfKind<Gcra>) = "gcra", "sender", Gcra::KEYS, KeyedCounting::KEYS;
         /// capacity units at most, refilled steadily.
         TokenBucket(OfKind<TokenBucket>) = "token_bucket", "campaign", TokenBucket::KEYS, KeyedCounting::KEYS;
-        /// so many per window. Around the edge of two windows twice as many can pass; where the
+        /// at most the units of rate per window. Around the edge of two windows twice as many can pass; where the
         /// provider counts any window, take sliding_log or paced.
         FixedWindow(OfKind<FixedWindow>) = "fixed_window", "quota", FixedWindow::KEYS, KeyedCounting::KEYS;
-        /// exactly so many in any window. Remembers every unit, so it is for small numbers.
+        /// at most the units of rate in any window, counted exactly. Remembers every unit, so it is for small numbers.
         SlidingLog(OfKind<SlidingLog>) = "sliding_log", "recipient", SlidingLog::KEYS, KeyedCounting::KEYS;
         /// calls in flight over the whole fleet.
         Concurrency(OfKind<Concurrency>) = "concurrency", "calls", Concurrency::KEYS, IN_FLIGHT;
-        /// calls one message of each key of a queue: once it was accepted, a repeat is done without a call.
+        /// one message of each key of a queue is called: once it was accepted, a repeat is done without a call.
         Once(Once) = "once", "repeats", Once::KEYS, &[];
     }
 }
@@ -135,7 +135,7 @@ table! {
         adaptive: bool = Flag, Default false;
         /// How far ahead slots are leased, from 20ms to 1s. Longer: bridges longer stalls of Redis. Shorter: less is
         /// lost when a replica dies, and changes take effect sooner. At least four times the headroom. Absent: four
-        /// times the headroom, at least 150ms.
+        /// times the headroom, at least 150ms, and longer where messages take several slots.
         horizon: Option<Length> = Within(MIN_HORIZON..=MAX_HORIZON), Optional "150ms" live;
         /// The cost of a message: a whole number, or a template that returns one from 1 up, such as
         /// "{{ body.text | sms_segments }}". It is sent at the last of its slots. A route of the kind smpp takes a slot for

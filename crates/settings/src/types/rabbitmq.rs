@@ -40,8 +40,8 @@ table! {
         /// of the unconfirmed bytes at 64 KiB a second.
         confirm_timeout: Length = SPAN, Default "10s";
         /// The broker's own consumer_timeout: after this time it closes the channel of an unacknowledged delivery.
-        /// No message waits in memory for longer than half of it, nor for a queue that takes its result or its copy for
-        /// longer than a quarter. Must not be above the broker's setting.
+        /// A message waits in memory for half of it at most. If no queue takes its copy or its result, it waits for a
+        /// quarter at most. Must not be above the broker's setting.
         ack_timeout: Length = SPAN, Default "30m";
     }
 }

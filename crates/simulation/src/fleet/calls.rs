@@ -14,7 +14,7 @@ use sluiced_core::time::{Mono, Now, StoreTime, micros};
 use super::{Fleet, Parcel, SimEvent, SimulatedReplica, WORLD};
 use crate::watch::{Away, FleetEvent, FleetWatch};
 
-/// A refusal of one message asks it to wait for so long.
+/// A refusal of one message asks it to wait for this long.
 const REFUSED: Duration = Duration::from_secs(1);
 
 impl<'a, W: FleetWatch> Fleet<'a, W> {

@@ -139,7 +139,7 @@ impl<'a, W: FleetWatch> Fleet<'a, W> {
         }
     }
 
-    /// Notifies all replicas of a new policy; so many per million miss it.
+    /// Notifies all replicas of a new policy; this many per million miss it.
     pub(super) fn notify_change(&mut self, deaf: u64) {
         for id in self.ids() {
             if !self.dice.chance(deaf) {

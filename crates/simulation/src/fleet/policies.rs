@@ -96,11 +96,11 @@ impl<'a, W: FleetWatch> Fleet<'a, W> {
     }
 }
 
-/// So many handshakes follow each other at the start, so far apart, and there is one each second after that.
+/// This many handshakes follow each other at the start, so far apart, and there is one each second after that.
 const FIRST: u32 = 8;
 const FIRST_APART: u64 = 20_000;
 const APART: u64 = 1_000_000;
-/// So many replicas per million miss a notice.
+/// This many replicas per million miss a notice.
 const DEAF: u64 = 100_000;
 
 impl<'a, W: FleetWatch> Fleet<'a, W> {

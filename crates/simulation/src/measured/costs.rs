@@ -29,7 +29,7 @@ impl FleetWatch for Calls {
     }
 }
 
-/// A keyed limit beside the paced one: of so many keys, which together let pass so many times as much.
+/// A keyed limit beside the paced one: of this many keys, which together let pass this many times as much.
 type Keys = Option<(u32, f64)>;
 
 /// The share of the slots that were used. There is a backlog all the time.

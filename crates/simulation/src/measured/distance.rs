@@ -56,7 +56,7 @@ const CELLS: [Cell; 4] = [
     },
 ];
 
-/// The share that a cell must reach with the store so many milliseconds away.
+/// The share that a cell must reach with the store this many milliseconds away.
 fn due(cell: &Cell, ms: u64) -> f64 {
     match ms {
         // An account of 200/1s with 40 keys, on the same network.

@@ -37,7 +37,7 @@ const fn ms(ms: u64) -> Duration {
 struct Behind {
     /// By how much the way there varies, and the way back.
     varies: Duration,
-    /// The provider thinks at least and at most for so long.
+    /// The provider thinks at least and at most for this long.
     thinks: (Duration, Duration),
 }
 

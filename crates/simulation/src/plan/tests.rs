@@ -58,7 +58,7 @@ fn for_all(rule: Rule) -> KeyedRule {
     KeyedRule { rule, for_all }
 }
 
-/// One message a second by `every`, of so many keys in turn.
+/// One message a second by `every`, of this many keys in turn.
 fn messages(count: u32, every: u64, keys: u32, limits: usize) -> Vec<Message> {
     let message = |number: u32| {
         let key = number % keys.max(1);

@@ -20,7 +20,7 @@ pub(super) const WAY_PART: u32 = 4;
 pub enum Load {
     /// All of them wait from the start.
     Backlog,
-    /// Messages come one after the other, so many per thousand of what the limit allows.
+    /// Messages come one after the other, this many per thousand of what the limit allows.
     Arrivals(u64),
 }
 
@@ -39,7 +39,7 @@ pub struct Scenario {
     /// A denied message waits in memory if its time is no further away.
     pub max_hold: Duration,
     pub messages: u32,
-    /// A message takes so many slots of the paced limit at most.
+    /// A message takes this many slots of the paced limit at most.
     pub cost: u32,
     pub load: Load,
     /// How long a call takes in the mean.

@@ -10,7 +10,7 @@ use sluiced_pdu::Address;
 
 /// The longest address, in octets.
 const MAX_ADDRESS: usize = 20;
-/// A number of so many digits or more begins with its country.
+/// A number of this many digits or more begins with its country.
 const INTERNATIONAL: usize = 9;
 /// Types of numbers (SMPP 3.4, section 5.2.5): with the country in front, without it, of the network itself, letters.
 const TON_UNKNOWN: u8 = 0;

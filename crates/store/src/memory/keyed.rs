@@ -146,7 +146,7 @@ impl MemoryStore {
         self.freed(&key, &states.release(&key, &policy.rule, ticket, now));
     }
 
-    /// Replicas that waited may ask for so many units each.
+    /// Replicas that waited may ask for this many units each.
     fn freed(&self, name: &StateName, woken: &[(u32, u64)]) {
         for (_, units) in woken {
             let ((limit, key), units) = (name.clone(), *units);

@@ -28,7 +28,7 @@ use sluiced_telemetry::LogLimit;
 const EVERY: Duration = Duration::from_secs(10);
 /// The pause before it is asked again after it gave no answer.
 const RETRY: Duration = Duration::from_millis(200);
-/// So many keys are known at most: Redis lost it so often while this replica ran.
+/// This many keys are known at most: Redis lost it so often while this replica ran.
 const KNOWN: usize = 4;
 
 /// A task that keeps the keys, and what it knows.

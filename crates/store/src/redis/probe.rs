@@ -19,7 +19,7 @@ use sluiced_ports::store::StoreError;
 const ROUNDS: usize = 20;
 /// No more questions are asked after this, however few they were.
 const ROUNDS_BOUND: Duration = Duration::from_secs(2);
-/// So many of them may be slower than what counts as a slow one: a machine that stood still for a moment
+/// This many of them may be slower than what counts as a slow one: a machine that stood still for a moment
 /// shows nothing about the way.
 const OUTLIERS: usize = ROUNDS / 10;
 /// The way to Redis from which on a warning is due. Answers that take longer than 100 ms look to

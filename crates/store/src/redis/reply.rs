@@ -15,7 +15,7 @@ impl ScriptReply {
         Self(numbers.into_iter())
     }
 
-    /// The answer to candidates with so many charges each, and how many other replicas ask; `None` if the
+    /// The answer to candidates with this many charges each, and how many other replicas ask; `None` if the
     /// reply has another form.
     pub(super) fn answer(
         mut self,

@@ -73,7 +73,7 @@ pub(super) struct ScriptCall<'a> {
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Arg<'a> {
     Number(u64),
-    /// So many microseconds from when the script runs.
+    /// This many microseconds from when the script runs.
     FromNow(u64),
     /// A point in time, or -1.
     Time(Option<StoreTime>),

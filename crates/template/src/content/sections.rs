@@ -107,7 +107,7 @@ fn joined(mut data: Vec<&[u8]>) -> Result<Vec<u8>, Wrong> {
 
 struct SectionReader<'a> {
     rest: &'a [u8],
-    /// So many items may still be made.
+    /// This many items may still be made.
     items: usize,
 }
 

@@ -10,7 +10,7 @@ use sluiced_core::rate::Span;
 use sluiced_core::time::{StoreTime, micros};
 use sluiced_ports::limits::Look;
 
-/// So many entries of a log are shown.
+/// This many entries of a log are shown.
 const SHOWN: usize = 5;
 
 impl KeyState {
@@ -70,7 +70,7 @@ impl KeyState {
         }
     }
 
-    /// Whether so many units fit, for a person, and how long until then; `None`: once a call has ended.
+    /// Whether this many units fit, for a person, and how long until then; `None`: once a call has ended.
     pub(in crate::cli) fn fits(&self, cost: u32) -> (String, Option<Duration>) {
         let Look {
             now, limit, room, ..

@@ -25,7 +25,7 @@ pub(super) fn numeric_axis(most: f64, ticks: u32) -> (f64, f64) {
     ((most / step).ceil().max(1.0) * step, step)
 }
 
-/// Ticks of a time axis of so many microseconds, about `ticks` of them, each with its label.
+/// Ticks of a time axis of this many microseconds, about `ticks` of them, each with its label.
 pub(super) fn clock_ticks(length: u64, ticks: u64) -> Vec<(u64, String)> {
     let wanted = length / ticks.max(1) / 1_000_000;
     let seconds = CLOCK.into_iter().find(|step| *step >= wanted);

@@ -45,7 +45,7 @@ async fn another_library_reads_what_is_written() {
     }
 }
 
-/// Answers so many commands, and returns them.
+/// Answers this many commands, and returns them.
 async fn serve_by_the_library(centre: &Centre, count: usize) -> Vec<Pdu> {
     let (mut stream, _) = centre.0.accept().await.unwrap();
     let (mut codec, mut received) = (CommandCodec::new(), BytesMut::new());

@@ -68,7 +68,7 @@ async fn a_bind_that_is_not_answered_by_its_response_does_not_stand() {
     );
 }
 
-/// A centre that accepts each bind and ends the session at once, for so long. The time is the fault itself.
+/// A centre that accepts each bind and ends the session at once, for this long. The time is the fault itself.
 async fn binds_in_three_seconds(unbinds: bool) -> usize {
     let centre = Centre::new().await;
     let downstream = downstream(&centre, "");

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Three messages to the same recipient were published; these calls were taken, by these replicas, so many
+/// Three messages to the same recipient were published; these calls were taken, by these replicas, this many
 /// milliseconds after the start.
 fn of(calls: &[(u64, &str, u64)]) -> (Books, Instant) {
     let mut books = Books::new(Some(2));

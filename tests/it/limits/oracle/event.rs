@@ -19,12 +19,12 @@ pub(super) struct Message {
     pub(super) others_wait: bool,
     /// It asks again, with one of the last calls as its own.
     pub(super) again: Option<Index>,
-    /// It became a dead letter so long ago.
+    /// It became a dead letter this long ago.
     pub(super) died: Option<u64>,
     pub(super) slots: Cost,
 }
 
-/// One of the last grants, taken so much earlier or later, with another cost or not.
+/// One of the last grants, taken this much earlier or later, with another cost or not.
 pub(super) type Back = (Index, i64, Option<u32>);
 
 /// What an answer reports about a key.
@@ -32,9 +32,9 @@ pub(super) type Back = (Index, i64, Option<u32>);
 pub(super) enum Said {
     /// How much is left, and for how long.
     Quota(u64, u64),
-    /// So many units of one of the last grants, taken so much earlier or later, were not used.
+    /// This many units of one of the last grants, taken this much earlier or later, were not used.
     Less(Index, i64, u32),
-    /// So many units were used beyond a cost.
+    /// This many units were used beyond a cost.
     More(u64),
     /// An operator forgives it.
     Forgiven,
@@ -66,16 +66,16 @@ pub(super) enum Event {
         same: bool,
         heard: bool,
     },
-    /// An operator pauses for so long (zero: resumes), and this replica gets a notice.
+    /// An operator pauses for this long (zero: resumes), and this replica gets a notice.
     Pause(usize, u64),
-    /// The store lost something so long ago.
+    /// The store lost something this long ago.
     Lose(u64),
-    /// Its clock went back so long ago.
+    /// Its clock went back this long ago.
     Back(u64),
-    /// It may have lost something: it waits for so long from now.
+    /// It may have lost something: it waits for this long from now.
     Guard(u64),
     Open(usize),
-    /// The limit became one of another kind so long ago.
+    /// The limit became one of another kind this long ago.
     Remade(usize, u64),
 }
 

@@ -18,7 +18,7 @@ use crate::rabbit::topology::Target;
 use sluiced_settings::text::Length;
 use sluiced_settings::types::QueueType;
 
-/// RabbitMQ 4 allows so many returns; fewer are not enough for what is read or given back now and then.
+/// RabbitMQ 4 allows this many returns; fewer are not enough for what is read or given back now and then.
 const RETURNS: u64 = 20;
 
 /// A policy, as the management API describes it.

@@ -204,7 +204,7 @@ async fn tried(
     Ok(others)
 }
 
-/// How many messages are parked must be known, and that they are counted by looking at their queues.
+/// Parking needs the number of parked messages, which only a look at each parked queue shows.
 async fn may_look_at_parked(
     live: &LiveConnection,
     route: &RouteOptions,

@@ -35,7 +35,7 @@ pub(in crate::rabbit) struct Copies {
 }
 
 impl Copies {
-    /// So many bytes more are under way, until their copy is decided or given up.
+    /// This many bytes more are under way, until their copy is decided or given up.
     pub(in crate::rabbit) fn begin(&self, bytes: usize) {
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
     }

@@ -103,7 +103,7 @@ fn header_of(properties: &[u8]) -> BasicProperties {
     client_reads(&out[0].1)
 }
 
-/// One table within the other, so many times.
+/// One table within the other, this many times.
 fn nested(count: usize) -> Vec<u8> {
     let mut value: Vec<u8> = Vec::new();
     for _ in 0..count {

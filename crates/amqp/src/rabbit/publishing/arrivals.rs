@@ -24,11 +24,11 @@ use sluiced_ports::queue::PublishRequest;
 use sluiced_settings::types::{Results, Unroutable};
 use sluiced_telemetry::LogLimit;
 
-/// So many wait for a connection; more are refused.
+/// This many wait for a connection; more are refused.
 const WAITING: usize = 1_000;
 /// While there is no room, how often it is looked at whether the centre still waits.
 const LOOK: Duration = Duration::from_secs(1);
-/// For so long nothing is taken after a fault.
+/// For this long nothing is taken after a fault.
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// Publishes what arrives for one route.

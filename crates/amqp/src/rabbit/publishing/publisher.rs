@@ -304,7 +304,7 @@ impl Outbox {
         found
     }
 
-    /// No copy goes to this place for so long.
+    /// No copy goes to this place for this long.
     fn leave_alone(&mut self, place: Place, error: &RabbitError, length: Duration) {
         let until = Instant::now() + length;
         self.unusable.insert(place, (error.clone(), until));

@@ -1,6 +1,6 @@
 //! Keeps queues of ours from expiring while they hold messages.
 //!
-//! Problem: a policy with `expires` on all queues deletes one that is unused for so long, with its messages. Unused
+//! Problem: a policy with `expires` on all queues deletes one that is unused for this long, with its messages. Unused
 //! means: no consumers, nothing read, not declared again. A wait queue and the dead letters are never consumed. A
 //! classic queue is kept by each look at it, so by counting its messages (`counts`). A quorum queue is not (tried on
 //! RabbitMQ 3.10; its page about quorum queues says so too), only by reading from it. So one message of each quorum

@@ -38,7 +38,7 @@ const AGE: Duration = Duration::from_secs(3600);
 /// How long the verdict of a message that was set aside is kept.
 const SET_ASIDE_AGE: Duration = Duration::from_secs(24 * 3600);
 
-/// So many spent ids are known. A copy whose id is forgotten waits for an hour, and is called again.
+/// This many spent ids are known. A copy whose id is forgotten waits for an hour, and is called again.
 const SPENT: usize = 20_000;
 
 /// Equal for messages with the same properties and body, which are interchangeable.
@@ -123,7 +123,7 @@ impl KeptVerdicts {
         known.keep_latest(self.most.load(Ordering::Relaxed), now);
     }
 
-    /// Keeps a verdict under a new kept id; `None`: so many are kept already.
+    /// Keeps a verdict under a new kept id; `None`: this many are kept already.
     pub(super) fn keep_under_id(&self, verdict: PublishingVerdict, now: Mono) -> Option<String> {
         let mut known = lock(&self.known);
         known.forget(now);

@@ -41,7 +41,7 @@ pub(super) struct AwaitingDelivery {
 }
 
 impl Unsettled {
-    /// None yet, on a channel whose consumers together hold at most so many messages.
+    /// None yet, on a channel whose consumers together hold at most this many messages.
     pub(super) fn new(route: &RouteOptions, prefetches: u64) -> Self {
         Self {
             acks: Acks::new(AckBounds::for_prefetch(route.prefetch)),

@@ -14,9 +14,9 @@ use crate::time::micros;
 /// What becomes of a message that is granted, in thousandths.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Fate {
-    /// The message arrives so much of the headroom later.
+    /// The message arrives this much of the headroom later.
     Sent(u64),
-    /// The message is refunded so much of the span later.
+    /// The message is refunded this much of the span later.
     Refunded(u64),
     Dropped,
 }
@@ -30,7 +30,7 @@ pub(super) enum Step {
     },
     /// Time passes, in thousandths of the span.
     Pass(u64),
-    /// So many microseconds.
+    /// This many microseconds.
     Nudge(u64),
     /// Until the last message that was denied fits, or a microsecond less.
     UntilItFits(bool),

@@ -47,7 +47,7 @@ fn any_pace() -> impl Strategy<Value = Pace> {
     })
 }
 
-/// The summed costs of messages for which so many units are wanted.
+/// The summed costs of messages for which this many units are wanted.
 fn sums(pace: &Pace, want: u64) -> Vec<u64> {
     let costs = (want..).map(|n| 1 + n * 7 % pace.max_cost);
     let sums = costs.scan(0, |sum, cost| {

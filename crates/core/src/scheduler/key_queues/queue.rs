@@ -13,7 +13,7 @@ use crate::time::Mono;
 /// The store's answer about a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::scheduler) enum KeyAnswer {
-    /// So many units fit now.
+    /// This many units fit now.
     Now(u64),
     /// Nothing fits before this time.
     At(Mono),

@@ -248,7 +248,7 @@ proptest! {
     }
 }
 
-/// An item that takes so many slots.
+/// An item that takes this many slots.
 struct Dear(Item, u32);
 
 impl Queued for Dear {

@@ -35,7 +35,7 @@ pub(super) struct TokenState {
     /// How many there were.
     count: u64,
     failed: Option<FetchFailure>,
-    /// So many in a row were refused although they never worked.
+    /// This many in a row were refused although they never worked.
     refused: u32,
 }
 

@@ -6,7 +6,7 @@ use sluiced_ports::clock::Clock;
 
 use super::*;
 
-/// A socket with room for so many bytes.
+/// A socket with room for this many bytes.
 struct Wire {
     room: usize,
     written: Vec<u8>,

@@ -143,10 +143,10 @@ impl Limit {
         let Headroom { late, way } = self.headroom();
         if let Some(bounds) = self.follows() {
             return format!(
-                "how late a call may leave after {from}, and by how much the time of its way to the downstream may vary, follow what the replicas measure: from {} to {} in all, {} at first",
+                "headroom {} at first, then from {} to {}: it follows how late calls leave after {from}, and by how much the time to the downstream varies",
+                Span(late + way),
                 Span(bounds.least.all()),
-                Span(bounds.most),
-                Span(late + way)
+                Span(bounds.most)
             );
         }
         format!(

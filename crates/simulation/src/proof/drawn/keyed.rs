@@ -13,7 +13,7 @@ use crate::proof::scenario::{Scenario, WAY_PART};
 use crate::surroundings::{Break, Fault, StateLeft, Way};
 
 impl Scenario {
-    /// A fleet whose messages are counted by these limits, with work for about so many seconds.
+    /// A fleet whose messages are counted by these limits, with work for about this many seconds.
     #[must_use]
     pub fn keyed(name: &str, seed: u64, limits: Vec<KeyedLimit>, seconds: u64) -> Self {
         let account: Result<Rate, _> = "60/1s".parse();

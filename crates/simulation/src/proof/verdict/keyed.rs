@@ -37,7 +37,7 @@ pub(crate) struct Arrival {
 #[derive(Debug)]
 pub(crate) struct KeyedJudge {
     limit: KeyedLimit,
-    /// A call arrives at most so long after its grant.
+    /// A call arrives at most this long after its grant.
     late: u64,
     /// Calls in flight count for as long as they last, not for a lease.
     renewed: bool,
@@ -117,7 +117,7 @@ impl KeyedJudge {
         ))
     }
 
-    /// Windows that end with the last call: more units than `units`, and so many more at once.
+    /// Windows that end with the last call: more units than `units`, and this many more at once.
     fn sliding(&self, seen: &CallsOfKey, at_once: u32) -> Option<(u64, u64)> {
         let end = seen.calls.back()?.at;
         [1, 4].into_iter().find_map(|windows| {
@@ -183,7 +183,7 @@ struct Placed {
 }
 
 impl Windows {
-    /// A call of so many units in a window of that length; `most` returns how much a window with calls from
+    /// A call of this many units in a window of that length; `most` returns how much a window with calls from
     /// then until now may hold. Returns which window is over, if one is: the units of the last `length`, and
     /// the most.
     pub(super) fn arrived(
@@ -229,7 +229,7 @@ mod tests {
 
     const SECOND: u64 = 1_000_000;
 
-    /// So many calls at the same moment, `from` on.
+    /// This many calls at the same moment, `from` on.
     fn judged(kind: LimitKind, calls: impl IntoIterator<Item = u64>) -> Option<String> {
         let limit = KeyedLimit {
             kind,

@@ -32,7 +32,7 @@ const FULL: Duration = Duration::from_secs(1);
 const TRIPS: u32 = 4;
 /// A wait queue and the queue hand a message back within this.
 const HANDED_BACK: Duration = Duration::from_millis(50);
-/// A question leaves so long after the last one, in seconds, and a call begins so long after its grant.
+/// A question leaves this long after the last one, in seconds, and a call begins this long after its grant.
 const LEAVES: f64 = 0.01;
 /// The factor for each further limit that counts the messages.
 const SEVERAL: f64 = 0.6;
@@ -47,7 +47,7 @@ const CALLS_BY_KEY: f64 = 0.1;
 /// The part of the computed share that is required. Keys are drawn at random: at the end the messages of a few keys are
 /// left, and other keys are idle.
 const SLACK: f64 = 0.45;
-/// The gap is checked so many times before it is too long.
+/// The gap is checked this many times before it is too long.
 const LOOKS: u64 = 32;
 
 /// The longest time without a call while a message waits and its limits have room: the sum of everything
@@ -339,7 +339,7 @@ impl ProgressJudge {
         (least > 5.0).then_some(least / took.max(least))
     }
 
-    /// The least time, in seconds, in which a limit lets so many units of a key with `room` left pass.
+    /// The least time, in seconds, in which a limit lets this many units of a key with `room` left pass.
     fn least(&self, limit: &KeyedLimit, units: u64, room: u64) -> f64 {
         let each = match limit.kind {
             LimitKind::SteppedBucket { capacity } => capacity.min(limit.units),

@@ -54,7 +54,7 @@ const LONG_ENOUGH: u64 = 50;
 /// The least share of a replica in calm surroundings, as a part of the mean. Over a minute it is
 /// more than 0.9 (`tests/pure/simulation.rs`); a seed lasts seconds, and shares are whole units.
 const FAIR: f64 = 0.75;
-/// Only a measured time with so many slots shows the use of the limit.
+/// Only a measured time with this many slots shows the use of the limit.
 const ENOUGH: u64 = 200;
 
 impl FleetJudge {

@@ -18,7 +18,7 @@ use rustls::pki_types::pem::PemObject as _;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-/// A token begins so long before it is made: its reader's clock may be behind.
+/// A token begins this long before it is made: its reader's clock may be behind.
 const EARLIER: Duration = Duration::from_secs(30);
 const WANTED: &str = "write the private key as PEM (BEGIN PRIVATE KEY, of RSA or P-256), \
                       or the JSON file of a service account of Google";
