@@ -6,14 +6,14 @@
 //! | what replicas share | `stores`, `owners` (whose names those of a configuration are) |
 //! | what is counted | `metrics` |
 //! | what they need | `options` (secrets and certificates), `files` (limits of this replica's files) |
-//! | what commands look at | `misfits` (faults without a connection), `probes` and `reach` (`check --connect`), `standing` (a limit as the store has it) |
+//! | what commands look at | `backend_faults` (faults without a connection), `probes` and `reach` (`check --connect`), `stored_limit` (a limit as the store has it) |
 //! | what commands foresee | `planned` (`plan`), `trials` (`try`, `test`) |
 
 mod callers;
 mod downstreams;
 mod files;
 mod metrics;
-mod misfits;
+mod backend_faults;
 mod options;
 mod owners;
 mod pacers;
@@ -22,7 +22,7 @@ mod probes;
 mod queues;
 mod reach;
 mod routes;
-mod standing;
+mod stored_limit;
 mod stores;
 mod trials;
 
@@ -33,11 +33,11 @@ use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 
 pub use self::metrics::{all_metrics, install_metrics};
-pub use self::misfits::misfits;
+pub use self::backend_faults::backend_faults;
 pub use self::planned::{PlannedLimit, PlannedRoute};
 pub use self::probes::{Probe, probes};
 pub use self::queues::{SettledCounts, rabbit_at, rabbit_of, start_over};
-pub use self::standing::{StoredLimit, closed_by_loss, closed_why, kind};
+pub use self::stored_limit::{StoredLimit, closed_by_loss, closed_why, kind};
 pub use self::stores::{Policies, replica};
 pub use self::stores::{family, keyed_limit, redis_at, redis_of, replicas, store};
 

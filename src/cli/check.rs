@@ -69,7 +69,7 @@ where
     } else {
         settings::load(&args.config, env)
     };
-    let loaded = match check_misfits(configuration, backends.misfits) {
+    let loaded = match check_backends(configuration, backends.misfits) {
         Ok(loaded) => loaded,
         Err(faults) => {
             report(&faults, out, colour)?;
@@ -119,7 +119,7 @@ fn write_in_words(settings: &Settings, out: &mut impl Write) -> io::Result<()> {
 }
 
 /// A configuration that also has no fault which only backends can find.
-pub(super) fn check_misfits(
+pub(super) fn check_backends(
     loaded: Result<Loaded, Faults>,
     misfits: impl FnOnce(&Loaded) -> Faults,
 ) -> Result<Loaded, Faults> {

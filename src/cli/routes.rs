@@ -106,9 +106,9 @@ async fn list(args: &ListRoutesArgs, out: &mut (impl Write + Send)) -> Result<()
         let key = pause_of(&name);
         let found = route(&opened, &name, &key).policy.inspect().await?;
         let is_known = found.policy.is_some();
-        let standing = StoredLimit { found, lost: None };
+        let stored = StoredLimit { found, lost: None };
         let state = match is_known {
-            true => state_in_words(&standing.state()),
+            true => state_in_words(&stored.state()),
             false => "not running yet".to_owned(),
         };
         all.push((name, own.source, state));

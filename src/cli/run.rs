@@ -23,7 +23,7 @@ use tokio_util::task::TaskTracker;
 use tracing::{error, info, warn};
 
 use self::reload::Reloads;
-use super::check::{check_misfits, report};
+use super::check::{check_backends, report};
 use super::exit::{Exit, StopSignals, variables};
 use crate::wire::{self, RunningDaemon, SettledCounts, WireError};
 use sluiced_core::rate::Span;
@@ -118,7 +118,7 @@ pub async fn run(args: &RunArgs, err: &mut impl Write, colour: bool) -> io::Resu
 /// The configuration; `None`: it is wrong, and `err` says why.
 fn configuration(args: &RunArgs, err: &mut impl Write, colour: bool) -> io::Result<Option<Loaded>> {
     let configuration = settings::load(&args.config, variables());
-    let loaded = match check_misfits(configuration, wire::misfits) {
+    let loaded = match check_backends(configuration, wire::backend_faults) {
         Ok(loaded) => loaded,
         Err(faults) => return report(&faults, err, colour).map(|()| None),
     };

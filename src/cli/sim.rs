@@ -126,7 +126,7 @@ fn write_line(out: &mut dyn Write, scenario: &Scenario, report: &FleetOutcome) -
     writeln!(
         out,
         "seed {:<6} {:>9} x{:<4} {:>8.2} s {:>6} calls, worst window {:>5}, used {} of {} slots ({} allowed), \
-         {:.4} asks per message, {} denied at the turn, least served {}, missed {}, burnt {}, repeats {}",
+         {:.4} asks per message, {} denied at the turn, least served {}, missed {}, discarded {}, repeats {}",
         scenario.seed,
         scenario.rate.to_string(),
         scenario.replicas,
@@ -140,7 +140,7 @@ fn write_line(out: &mut dyn Write, scenario: &Scenario, report: &FleetOutcome) -
         report.denied_at_turn,
         percent(report.least_served),
         report.missed,
-        report.burnt,
+        report.discarded,
         report.repeats,
     )?;
     if let Some((gap, share)) = report.progress {

@@ -22,7 +22,7 @@ use clap::Args;
 use toml::Spanned;
 
 use self::cases::Cases;
-use super::check::check_misfits;
+use super::check::check_backends;
 use super::exit::{Exit, Refusal, load_configuration, writes_over_no_input};
 use crate::wire;
 use sluiced_settings::{Loaded, Needs};
@@ -61,7 +61,7 @@ pub(super) fn run(
     out: &mut impl Write,
 ) -> Result<Exit, Refusal> {
     let configuration = load_configuration(Needs::MadeUp, &args.config, env)?;
-    let loaded = check_misfits(Ok(configuration), wire::misfits).map_err(Refusal::Faults)?;
+    let loaded = check_backends(Ok(configuration), wire::backend_faults).map_err(Refusal::Faults)?;
     if let Some(junit) = &args.junit {
         // The results would replace it.
         writes_over_no_input("--junit", junit, args.config.iter().chain(&args.tests))?;

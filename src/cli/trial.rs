@@ -234,7 +234,7 @@ async fn answer(
     let blocked = paused
         .max(found.frozen_until)
         .map(|until| until.since(found.now));
-    let standing = StoredLimit {
+    let stored = StoredLimit {
         found: found.clone(),
         lost: None,
     };
@@ -242,7 +242,7 @@ async fn answer(
         limit: name.clone(),
         key: charge.key.0.as_deref().map(str::to_owned),
         cost: charge.cost.get(),
-        now: state_in_words(&standing.state()),
+        now: state_in_words(&stored.state()),
         wait: Some(blocked.unwrap_or_default()),
         is_end: false,
     };

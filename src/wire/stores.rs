@@ -13,7 +13,7 @@ use tokio::sync::watch;
 use tracing::{debug, error};
 
 use super::files::{KeyedFile, PacedFile};
-use super::standing::with_losses;
+use super::stored_limit::with_losses;
 use super::{WireError, options};
 use sluiced_core::limits::Rule;
 use sluiced_core::pacing::RowPaces;
@@ -231,7 +231,7 @@ impl Limits for InspectedLimits {
             for (name, limit) in &self.limits {
                 let found = self.store.inspect(family(limit), name).await;
                 match with_losses(&*self.store, name, limit, found).await {
-                    Ok(standing) => all.push(standing.as_json(name, &limit.policy_line())),
+                    Ok(stored) => all.push(stored.as_json(name, &limit.policy_line())),
                     // All others are shown: a pause of one of them must not be hidden.
                     Err(error) => debug!(limit = name, %error, "its state is not shown"),
                 }

@@ -160,7 +160,7 @@ async fn a_hang_times_out_and_what_it_granted_is_never_granted_again() {
     let paused = Paused::new(server.pid());
     let mut timeouts = 0;
     let hanging = async {
-        // These wait in the socket and run once Redis goes on: their slots are burnt.
+        // These wait in the socket and run once Redis goes on: their slots are discarded.
         while link.borrow().is_up() {
             let question = steady(20, &clock);
             let error = store.lease(&limit, question).await.unwrap_err();

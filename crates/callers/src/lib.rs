@@ -175,8 +175,8 @@ impl Settling {
     }
 }
 
-/// The ways between requests and the pipeline.
-struct Ways {
+/// The channels between requests and the pipeline.
+struct Channels {
     permits: Arc<Permits>,
     deliveries: mpsc::UnboundedSender<Delivery>,
     tap: watch::Receiver<Tap>,
@@ -188,7 +188,7 @@ fn service_state(
     options: CallersOptions,
     clock: Clock,
     meters: &Arc<CallersMeters>,
-    ways: Ways,
+    channels: Channels,
     is_at_address: bool,
 ) -> ServiceState {
     let waiting = usize::from(options.max_waiting.max(1));
@@ -198,14 +198,14 @@ fn service_state(
             max_wait: options.max_wait,
         },
         keyed: options.keyed,
-        permits: ways.permits,
+        permits: channels.permits,
         places: Semaphore::new(waiting),
         looks: Semaphore::new(LOOKS),
-        deliveries: ways.deliveries,
-        tap: ways.tap,
+        deliveries: channels.deliveries,
+        tap: channels.tap,
         is_open: AtomicBool::new(false),
         store: options.store,
-        sink: ways.sink,
+        sink: channels.sink,
         clock,
         meters: Arc::clone(meters),
         token: options.token.map(|token| Token::new(token, clock.now())),
@@ -244,13 +244,13 @@ impl Server {
         } = channels;
         let (sink, mut settlements) = SettlementSender::new();
         let (identity, connections) = (options.identity.clone(), options.connections);
-        let ways = Ways {
+        let channels = Channels {
             permits: Arc::clone(&settling.permits),
             deliveries,
             tap,
             sink,
         };
-        let state = service_state(options, clock, &meters, ways, listener.is_at_address());
+        let state = service_state(options, clock, &meters, channels, listener.is_at_address());
         link.send_replace(Link::Up);
         let mut open = Connections::new(connections, meters);
         let close_by = {

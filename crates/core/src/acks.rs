@@ -19,7 +19,7 @@ const TAG_GAP_MAX: u64 = 1 << 20;
 
 /// How a delivery leaves the channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fate {
+pub enum AckKind {
     /// `basic.ack`: the broker forgets it.
     Ack,
     /// `basic.nack` with requeue (RabbitMQ's extension of AMQP 0-9-1): back to its queue.
@@ -30,7 +30,7 @@ pub enum Fate {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Frame {
     /// What the broker does with the deliveries that the frame settles.
-    pub fate: Fate,
+    pub kind: AckKind,
     /// The delivery tag: AMQP 0-9-1 counts the deliveries of a channel from 1. Never zero, which would mean all.
     pub tag: u64,
     /// All outstanding deliveries up to `tag`, not `tag` alone.
@@ -49,7 +49,7 @@ pub struct Batch<L> {
 /// A delivery that is settled, but in no frame yet.
 #[derive(Clone, Debug)]
 struct PendingSettlement<L> {
-    fate: Fate,
+    kind: AckKind,
     label: L,
     at: Mono,
 }
@@ -128,14 +128,14 @@ impl<L: Clone> Acks<L> {
         self.out.insert(tag)
     }
 
-    /// The fate of a delivery is decided. Returns `false` if it is not outstanding (settled before).
-    pub fn settle(&mut self, tag: u64, fate: Fate, label: L, now: Mono) -> bool {
+    /// The kind of a delivery is decided. Returns `false` if it is not outstanding (settled before).
+    pub fn settle(&mut self, tag: u64, kind: AckKind, label: L, now: Mono) -> bool {
         if !self.out.remove(&tag) {
             return false;
         }
         let at = now;
         self.settled
-            .insert(tag, PendingSettlement { fate, label, at });
+            .insert(tag, PendingSettlement { kind, label, at });
         self.fresh += 1;
         let due = if self.fresh >= self.bounds.max_batch {
             now
@@ -152,7 +152,7 @@ impl<L: Clone> Acks<L> {
         self.due
     }
 
-    /// Deliveries without a fate.
+    /// Deliveries without a kind.
     #[must_use]
     pub fn outstanding(&self) -> usize {
         self.out.len()
@@ -198,7 +198,7 @@ impl<L: Clone> Acks<L> {
             .map_or(self.next, |tag| *tag)
     }
 
-    /// Runs of one fate before the head, one frame each.
+    /// Runs of one kind before the head, one frame each.
     fn collect_prefix(&mut self, batch: &mut Batch<L>) {
         let head = self.head();
         while let Some(entry) = self
@@ -206,15 +206,15 @@ impl<L: Clone> Acks<L> {
             .first_entry()
             .filter(|entry| *entry.key() < head)
         {
-            let (tag, PendingSettlement { fate, label, .. }) = entry.remove_entry();
+            let (tag, PendingSettlement { kind, label, .. }) = entry.remove_entry();
             batch.labels.push(label);
             match batch.frames.last_mut() {
-                Some(frame) if frame.fate == fate => {
+                Some(frame) if frame.kind == kind => {
                     frame.tag = tag;
                     frame.multiple = true;
                 }
                 _ => batch.frames.push(Frame {
-                    fate,
+                    kind,
                     tag,
                     multiple: false,
                 }),
@@ -228,15 +228,15 @@ impl<L: Clone> Acks<L> {
         let crowded = self.settled.len() >= self.bounds.max_blocked;
         let mut due: Option<Mono> = None;
         self.settled
-            .retain(|&tag, PendingSettlement { fate, label, at }| {
-                let (fate, end) = (*fate, *at + self.bounds.blocked_linger);
+            .retain(|&tag, PendingSettlement { kind, label, at }| {
+                let (kind, end) = (*kind, *at + self.bounds.blocked_linger);
                 let waits = !crowded && now.is_some_and(|now| end > now);
                 if waits {
                     due = Some(due.map_or(end, |earlier| earlier.min(end)));
                 } else {
                     batch.labels.push(label.clone());
                     batch.frames.push(Frame {
-                        fate,
+                        kind,
                         tag,
                         multiple: false,
                     });

@@ -9,7 +9,7 @@
 //!   reads the clock.
 //! - A slot is handed out at most once, not before its time, and not later than the headroom (less
 //!   what the clock mapping may be wrong by).
-//! - If an answer shows that the store's clock stepped, its lease is burnt, and the next ask
+//! - If an answer shows that the store's clock stepped, its lease is discarded, and the next ask
 //!   reports the step. If an answer was too slow to show a step, its lease waits for another answer.
 //! - In a new generation it maps the clock again, and asks for no slots until the mapping can
 //!   be trusted. The slots that it still holds fall due by the old mapping.
@@ -160,7 +160,7 @@ pub struct LeaseTally {
     pub frozen: u64,
     /// Never used, because the answer that granted them showed a stepped clock, or was too slow to show one and a
     /// later answer showed it or began a new generation.
-    pub burnt: u64,
+    pub discarded: u64,
     /// Answers for which the schedule started behind its guard.
     pub guarded: u64,
 }
@@ -174,7 +174,7 @@ impl std::ops::Add for LeaseTally {
             leased: self.leased + other.leased,
             missed: self.missed + other.missed,
             frozen: self.frozen + other.frozen,
-            burnt: self.burnt + other.burnt,
+            discarded: self.discarded + other.discarded,
             guarded: self.guarded + other.guarded,
         }
     }

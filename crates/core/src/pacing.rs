@@ -115,8 +115,8 @@ impl Pacing {
         }
     }
 
-    /// When a message of `cost` slots is sent that goes after messages of `before` slots, and not before
-    /// `from`: at the last of its own, which must lie close together. `None`: not all of them are leased.
+    /// When a message of `cost` slots is sent: at the last of its own slots, which must lie close together. Messages
+    /// ahead of it take `before` slots; `from` is the earliest time. `None`: not all of them are leased.
     #[must_use]
     pub fn sent_at(&self, urgent: bool, before: usize, cost: usize, from: Mono) -> Option<Mono> {
         let Self::Rows(rows) = self else {

@@ -29,9 +29,9 @@
 //! Tenants whose hashes fall into the same parked queue share it. Among them messages are taken in the
 //! order in which they were parked, within the prefetch of the parked queue.
 //!
-//! The tenant with most calls is in [`Takers`].
+//! The tenant with most calls is in [`BusiestTenants`].
 
-mod takers;
+mod busiest;
 
 use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
@@ -39,7 +39,7 @@ use std::time::Duration;
 use super::message::TenantShare;
 use super::time::Mono;
 
-pub use takers::Takers;
+pub use busiest::BusiestTenants;
 
 /// A tenant without held messages still counts as one of those that share for this long.
 const LATELY: Duration = Duration::from_secs(10);

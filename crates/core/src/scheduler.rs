@@ -42,7 +42,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 pub use batch::{AskedMessage, Question};
-pub use denials::Departure;
+pub use denials::SentAway;
 pub use questions::{BATCH_MAX, HEARTBEAT, Questions};
 pub use waits::Needs;
 
@@ -83,7 +83,7 @@ pub enum Action<T> {
     /// These messages were permitted, and their route may not send any more: refund and hand them back, too.
     Deferred(Vec<T>),
     /// A keyed limit denied it, and it cannot wait in memory: it is sent away, to come back later.
-    Depart(T, Departure),
+    SendAway(T, SentAway),
     /// The message costs more than the `most` that its limit number `by` can ever let pass.
     TooCostly {
         /// The message.
@@ -143,7 +143,7 @@ pub struct Scheduler<T> {
     /// Messages with a time of their own before which they may not be sent, as they came.
     delayed: BTreeMap<(Mono, u64), T>,
     delayed_number: u64,
-    /// By how much the slots were missed that a message could have used.
+    /// How late each slot was that was missed although a message could have used it.
     missed_by: Vec<Duration>,
     /// Actions that follow from answers and batches.
     next_actions: VecDeque<Action<T>>,
@@ -234,7 +234,7 @@ impl<T: Queued> Scheduler<T> {
         self.delayed.insert((at, self.delayed_number), item);
     }
 
-    /// By how much slots were missed since the last call that a message could have used.
+    /// How late each slot was that was missed although a message could have used it, since this method was last used.
     pub fn take_missed_by(&mut self) -> Vec<Duration> {
         std::mem::take(&mut self.missed_by)
     }

@@ -4,7 +4,7 @@
 //! denied message waits (`core::scheduler::answers`). The decision is made in the store (`core::limits::admission` in
 //! Rust, `lua/admit.lua` in Redis). This file has the questions in flight, the metrics and the log lines. All limits of
 //! a message are asked in one call, for many messages at once. Messages that leave memory because of it are settled in
-//! `uncalled::departed`.
+//! `uncalled::sent_away`.
 
 use std::collections::BTreeMap;
 use std::future::pending;

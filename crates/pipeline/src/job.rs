@@ -81,7 +81,7 @@ pub(super) struct Times {
 pub(super) struct WaitingMessage {
     pub(super) job: Box<Job>,
     call: Box<dyn Call>,
-    /// Under what its keyed limits were asked, from a question on until they have granted it.
+    /// The ticket of its question to the keyed limits, from the question until the grant.
     pub(super) asked: Option<AskedUnder>,
     /// What its keyed limits granted; dropped unsent, it is refunded.
     pub(super) permit: Permit,

@@ -21,7 +21,7 @@
 //! | `uncalled` | messages that leave without a call |
 //! | `bounds` | the largest size and cost of a message |
 //! | `verdict` | makes the verdicts that end a message or park it |
-//! | `ends` | gives them; beside it the journal and results |
+//! | `ends` | hands the verdicts to the queue; beside it the journal and results |
 //! | `route` | the parts of a route: whether it sends and consumes, what it holds, what it knows of other routes |
 //! | `permit` | what a message took of its keyed limits, and how that is returned |
 //! | `limit` | what is known of a limit: its current policy, its rows, what was measured |

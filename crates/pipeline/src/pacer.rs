@@ -22,7 +22,7 @@
 //! `messages`, what is reported to the pacer in `events`, what its routes allow in `gates`, what is looked at now and
 //! then in `review`.
 //!
-//! This runtime runs the task that was woken last first: a call goes from its slot
+//! Of the tasks that are awake, this runtime runs the newest first: a call goes from its slot
 //! to the wire in one go, and does not queue up behind the answers to others. (With a queue in order,
 //! one call in twenty of a saturated pacer was too late when its request was written.)
 
@@ -64,7 +64,7 @@ use super::policies::adapting::Adapting;
 use super::progress::ProgressWatch;
 use super::route::Route;
 use super::send;
-use super::uncalled::departed::{settle_not_called, settle_too_costly};
+use super::uncalled::sent_away::{settle_not_called, settle_too_costly};
 use messages::Refunded;
 
 /// The pacer runs a round at least this often: the watchdog and the gauges need it.
@@ -232,7 +232,7 @@ impl Pacer {
                     self.put_back(messages);
                 }
                 Action::Deferred(messages) => self.put_back(messages),
-                Action::Depart(waiting, departure) => self.depart(waiting, &departure, now),
+                Action::SendAway(waiting, away) => self.send_away(waiting, &away, now),
                 Action::TooCostly { item, by, most } => {
                     item.job.route.calls.note_passed_over();
                     settle_too_costly(item, by, most, self.handle.store_time(now))

@@ -8,15 +8,15 @@
 //!
 //! | module | what it is |
 //! |---|---|
-//! | `follower` | the policy that this replica knows, and what it logs about a change |
-//! | `follow` | lets the headroom follow what is measured |
+//! | `known_policy` | the policy that this replica knows, and what it logs about a change |
+//! | `auto_headroom` | lets the headroom follow what is measured |
 //! | `adapting` | lets the rate follow what the downstream accepts |
 //! | `pause` | keeps a route at what operators say, which the store keeps as a policy |
 //! | `owner` | registers the names of limits and routes for the fleet; until then no policy is declared |
 
 pub(crate) mod adapting;
-pub(crate) mod follow;
-mod follower;
+pub(crate) mod auto_headroom;
+mod known_policy;
 pub(crate) mod owner;
 pub(crate) mod pause;
 
@@ -36,12 +36,12 @@ use sluiced_ports::limits::KeyedLimit;
 use sluiced_ports::policies::PolicyOf;
 use sluiced_ports::store::{CompletedUpdate, Family, Notice, PRESENCE, Store, StoreError};
 
-use self::follower::Follower;
+use self::known_policy::KnownPolicy;
 use super::handle::PacerHandle;
 use super::limit::CurrentPolicy;
 use super::limit::facts::FileLimit;
 use super::route::Route;
-use follow::FollowedHeadroom;
+use auto_headroom::FollowedHeadroom;
 
 /// Replicas that receive a notice of the same change ask for the policy at random times within this.
 pub(super) const SPREAD: Duration = Duration::from_millis(100);
@@ -108,7 +108,7 @@ pub struct KeyedPolicy {
 pub(super) struct PolicyWatch<T> {
     declarer: PolicyDeclarer,
     file: FileWatch<T>,
-    follower: Follower,
+    follower: KnownPolicy,
     following: FollowedHeadroom,
     /// Notified when an answer came under another version.
     outdated: Arc<Notify>,
@@ -135,7 +135,7 @@ impl<T: Send> PolicyWatch<T> {
         let limit = &declarer.limit;
         Self {
             following: FollowedHeadroom::new(Arc::clone(limit), routes),
-            follower: Follower::new(Arc::clone(limit)),
+            follower: KnownPolicy::new(Arc::clone(limit)),
             declarer,
             file,
             outdated,

@@ -2,7 +2,7 @@
 //! headers. `history` makes those that send a message back; "done" is given where it is known.
 //!
 //! A message is unfit where no request can be made from it, or where a limit can never let it pass. `decode` finds most
-//! of these, and `uncalled::departed` those that were in memory when a limit was lowered. Both ask [`judge_unfit`] for
+//! of these, and `uncalled::sent_away` those that were in memory when a limit was lowered. Both ask [`judge_unfit`] for
 //! the verdict (`route::fitness`).
 
 use std::time::Duration;

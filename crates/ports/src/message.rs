@@ -10,7 +10,7 @@ use serde::Serialize;
 /// Headers of the broker (such as `x-death`) are removed and never read: only these count. Those that decide something
 /// count only if a replica has signed them (`amqp::rabbit::messages::marks`).
 pub mod header {
-    /// How many calls were made and failed (an integer). A denial never changes it.
+    /// How many calls count against `max_attempts` (an integer). A denial never changes it.
     pub const ATTEMPTS: &str = "x-sluiced-attempts";
     /// The id that sluiced made for a message that came without one: the same on every copy.
     pub const MESSAGE_ID: &str = "x-sluiced-message-id";

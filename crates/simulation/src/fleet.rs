@@ -380,7 +380,7 @@ impl<'a, W: FleetWatch> Fleet<'a, W> {
                 Action::Expired(parcel) | Action::Stale(parcel) => {
                     self.ended(replica, parcel.id, EndWithoutCall::TooOld);
                 }
-                Action::Depart(parcel, denied) => self.leaves(replica, &parcel, &denied),
+                Action::SendAway(parcel, denied) => self.leaves(replica, &parcel, &denied),
                 // No fleet here has a `once` limit, so no message is not called because of one.
                 Action::TooCostly { item, by, .. } | Action::NotCalled { item, by, .. } => {
                     let by = u8::try_from(by).unwrap_or(u8::MAX);

@@ -51,7 +51,7 @@ pub struct ShowLimitArgs {
 struct ListedLimit {
     name: String,
     file: String,
-    standing: StoredLimit,
+    stored: StoredLimit,
 }
 
 pub(super) async fn list(
@@ -66,11 +66,11 @@ pub(super) async fn list(
         limits.push(ListedLimit {
             name: name.clone(),
             file: opened.file(name),
-            standing: standing(&opened, name).await?,
+            stored: stored(&opened, name).await?,
         });
     }
     if args.location.json {
-        let all = limits.iter().map(|l| l.standing.as_json(&l.name, &l.file));
+        let all = limits.iter().map(|l| l.stored.as_json(&l.name, &l.file));
         writeln!(out, "{:#}", Value::from(all.collect::<Vec<_>>()))?;
         return Ok(());
     }
@@ -91,18 +91,18 @@ pub(super) async fn show(
     let limit = ListedLimit {
         name: args.name.clone(),
         file: opened.file(&args.name),
-        standing: standing(&opened, &args.name).await?,
+        stored: stored(&opened, &args.name).await?,
     };
     let left = key::look_up(
         &opened,
         &args.name,
         args.queue.as_deref(),
         args.key.as_deref(),
-        &limit.standing.found,
+        &limit.stored.found,
     )
     .await?;
     if args.location.json {
-        let mut all = limit.standing.as_json(&limit.name, &limit.file);
+        let mut all = limit.stored.as_json(&limit.name, &limit.file);
         if let Some(left) = &left {
             all["units"] = left.as_json();
         }
@@ -117,7 +117,7 @@ pub(super) async fn show(
 }
 
 /// A limit as the store has it.
-async fn standing(opened: &OpenLimits, name: &str) -> Result<StoredLimit, Refusal> {
+async fn stored(opened: &OpenLimits, name: &str) -> Result<StoredLimit, Refusal> {
     let found = opened.policy(name).await?.inspect().await?;
     let lost = key::closed_by_loss(opened, name, &found).await?;
     Ok(StoredLimit { found, lost })
@@ -125,8 +125,8 @@ async fn standing(opened: &OpenLimits, name: &str) -> Result<StoredLimit, Refusa
 
 impl ListedLimit {
     fn row(&self) -> [String; 6] {
-        let (name, now) = (self.name.clone(), self.standing.found.now);
-        let Some(policy) = &self.standing.found.policy else {
+        let (name, now) = (self.name.clone(), self.stored.found.now);
+        let Some(policy) = &self.stored.found.policy else {
             let none = || "-".to_owned();
             let (kind, value) = (kind(&self.file).to_owned(), main_value(&self.file));
             let state = "not running yet".to_owned();
@@ -142,13 +142,13 @@ impl ListedLimit {
             in_force,
             format!("{} {}", policy.updates, policy.origin.name()),
             ago(policy.changed.since(), now),
-            self.standing.state().word().to_owned(),
+            self.stored.state().word().to_owned(),
         ]
     }
 
     /// The replicas of the limit, and those whose file differs.
     fn remarks(&self) -> Vec<String> {
-        let (name, found) = (&self.name, &self.standing.found);
+        let (name, found) = (&self.name, &self.stored.found);
         let Some(policy) = &found.policy else {
             return Vec::new();
         };
@@ -181,7 +181,7 @@ impl ListedLimit {
 
     fn write(&self, out: &mut impl Write) -> Result<(), Refusal> {
         let (name, file) = (&self.name, &self.file);
-        let Some(policy) = &self.standing.found.policy else {
+        let Some(policy) = &self.stored.found.policy else {
             writeln!(out, "{name}: no replica has used it yet")?;
             if !file.is_empty() {
                 facts(LABELS, &[("this file", short_policy(file))], out)?;
@@ -196,7 +196,7 @@ impl ListedLimit {
 
     /// The limit under the current policy.
     fn values(&self, policy: &LimitPolicy) -> Vec<(&'static str, String)> {
-        let now = self.standing.found.now;
+        let now = self.stored.found.now;
         let mut all = vec![("in force", short_policy(&policy.text))];
         if let Some(rate) = adapted(&policy.text) {
             let why = "as the downstream allows (adaptive)";
@@ -214,7 +214,7 @@ impl ListedLimit {
         }
         let by = updated_by(policy, now);
         all.push(("version", format!("{}, {by}", policy.updates)));
-        all.push(("state", state_in_words(&self.standing.state())));
+        all.push(("state", state_in_words(&self.stored.state())));
         all
     }
 
@@ -233,8 +233,8 @@ impl ListedLimit {
         if differ(&policy.file, &policy.text) {
             all.push(("last file", short_policy(&policy.file)));
         }
-        let differing = differing(&self.standing.found);
-        let agree = self.standing.found.replicas.len() - differing.len();
+        let differing = differing(&self.stored.found);
+        let agree = self.stored.found.replicas.len() - differing.len();
         let others = match differing.len() {
             0 => String::new(),
             others => format!(", and {others} with another file:"),

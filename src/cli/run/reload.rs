@@ -10,7 +10,7 @@ use std::sync::Arc;
 use tokio::signal::unix::Signal;
 use tracing::{error, info, warn};
 
-use crate::cli::check::check_misfits;
+use crate::cli::check::check_backends;
 use crate::cli::exit::variables;
 use crate::wire::{self, Policies};
 use sluiced_settings::{self as settings, KeyPath, Loaded, Severity};
@@ -53,7 +53,7 @@ impl Reloads {
 
     fn reload(&self) {
         let configuration = settings::load(&self.files, variables());
-        let new = match check_misfits(configuration, wire::misfits) {
+        let new = match check_backends(configuration, wire::backend_faults) {
             Ok(new) => new,
             Err(faults) => {
                 let faults = faults.all().iter();

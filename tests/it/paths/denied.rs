@@ -141,7 +141,7 @@ async fn nack_gives_them_back_at_once() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn dead_letter_buries_what_would_be_late() {
+async fn dead_letter_gives_up_what_would_be_late() {
     let (broker, downstream, daemon) = denied("deny-dead", "dead_letter").await;
     eventually_async(LONG, "all are dead or were sent", || async {
         let dead = broker.counts("deny-dead.dead").await;

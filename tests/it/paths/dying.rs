@@ -110,7 +110,7 @@ async fn the_route_says_so(daemon: &Daemon, admin: std::net::SocketAddr, name: &
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_wrong_body_buries_no_backlog() {
+async fn a_wrong_body_makes_no_dead_letters_of_a_backlog() {
     a_template_that_fits_no_message("dying-undecodable", "undecodable", |route| {
         route.caller = "{{ body.absent }}".to_owned();
     })
@@ -118,7 +118,7 @@ async fn a_wrong_body_buries_no_backlog() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_wrong_key_buries_no_backlog() {
+async fn a_wrong_key_makes_no_dead_letters_of_a_backlog() {
     a_template_that_fits_no_message("dying-invalid", "invalid", |route| {
         route.limits = vec!["recipient", "provider"];
     })
@@ -167,7 +167,7 @@ async fn bad_messages_of_one_publisher_let_good_ones_pass() {
 
 /// Also messages that are in memory already.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_limit_that_is_lowered_below_a_cost_buries_no_backlog() {
+async fn a_limit_that_is_lowered_below_a_cost_makes_no_dead_letters_of_a_backlog() {
     let name = "dying-lowered";
     let broker = queue(name, "quorum").await;
     broker.publish(name, numbered(1, MESSAGES)).await;
@@ -188,13 +188,13 @@ async fn a_limit_that_is_lowered_below_a_cost_buries_no_backlog() {
     daemon.says(STOPPED).await;
     tokio::time::sleep(WHILE).await;
     let dead = format!("{name}.dead");
-    let buried = broker.counts(&dead).await.expect("the dead letters").0;
-    assert_eq!(buried, 20, "are dead");
+    let died = broker.counts(&dead).await.expect("the dead letters").0;
+    assert_eq!(died, 20, "are dead");
     set(&daemon, "size", "burst=1000");
     set(&daemon, "provider", "rate=1000/1s");
     eventually_async(ROUND, "each message has its verdict", || async {
-        let buried = broker.counts(&dead).await.expect("the dead letters").0;
-        downstream.count() as u64 + u64::from(buried) == MESSAGES
+        let died = broker.counts(&dead).await.expect("the dead letters").0;
+        downstream.count() as u64 + u64::from(died) == MESSAGES
             && broker.counts(name).await.map(|(ready, _)| ready) == Some(0)
     })
     .await;
@@ -254,16 +254,16 @@ async fn a_downstream_that_rejects_all_gets_no_backlog() {
     the_route_says_so(&daemon, admin, name, "away_why").await;
     tokio::time::sleep(WHILE).await;
     let dead = format!("{name}.dead");
-    let buried = broker.counts(&dead).await.expect("the dead letters").0;
-    assert!((20..=FEW).contains(&buried), "{buried} are dead");
+    let died = broker.counts(&dead).await.expect("the dead letters").0;
+    assert!((20..=FEW).contains(&died), "{died} are dead");
     answer.store(202, Ordering::SeqCst);
     eventually_async(LONG, "each message has its verdict", || async {
         downstream.count() == MESSAGES as usize
             && broker.counts(name).await.map(|(ready, _)| ready) == Some(0)
     })
     .await;
-    let buried = broker.counts(&dead).await.expect("the dead letters").0;
-    assert!(buried <= FEW, "{buried} are dead");
+    let died = broker.counts(&dead).await.expect("the dead letters").0;
+    assert!(died <= FEW, "{died} are dead");
     daemon
         .stop(&[NEW_SCHEDULE, "dead letter", STOPPED, NOT_ON_DISK])
         .await;

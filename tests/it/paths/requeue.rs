@@ -120,7 +120,7 @@ async fn a_whole_route_with_delay_takes_the_wait_queues() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_whole_route_with_dead_letter_buries_what_would_be_late() {
+async fn a_whole_route_with_dead_letter_gives_up_what_would_be_late() {
     let mut denied = whole_route("dead_letter").await;
     denied.done(9).await;
     assert_eq!(denied.settled("later").await, 0);
@@ -158,7 +158,7 @@ async fn one_key_on_hold_or_with_delay_takes_the_wait_queues() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn one_key_with_dead_letter_buries_what_would_be_late() {
+async fn one_key_with_dead_letter_gives_up_what_would_be_late() {
     let denied = one_key("dead_letter").await;
     denied.done(12).await;
     assert_eq!(denied.downstream.count(), 9);

@@ -210,7 +210,7 @@ fn assert_keeps_its_raw_bytes(n: u64, properties: &BasicProperties, published: &
 
 /// If a publisher sets our own header, it is ignored, and its message is sent like any other.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_forged_mark_buries_no_message() {
+async fn a_forged_mark_makes_no_dead_letter() {
     let name = "unreadable-forged";
     let broker = queue(name, "quorum").await;
     let mut raw = RawPublisher::connect(&Rabbit::shared().url());

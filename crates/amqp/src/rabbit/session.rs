@@ -43,9 +43,9 @@ use super::messages::convert::{ReceivedDelivery, convert_delivery, was_returned_
 use super::publishing::publisher::Publisher;
 use super::queues::counts::{Counting, News};
 use super::topology::Target;
-use super::topology::standing::Standing;
+use super::topology::queue_check::QueueCheck;
 use consuming::{BrokerDelivery, ConsumerEvent, Consumers, Group};
-use sluiced_core::acks::{Batch, Fate, Frame};
+use sluiced_core::acks::{Batch, AckKind, Frame};
 use sluiced_core::gate::Tap;
 use sluiced_core::parking::ParkedQueue;
 use sluiced_ports::connect::Link;
@@ -67,8 +67,8 @@ type Label = (Arc<str>, &'static str);
 /// How a session ended.
 #[derive(Debug)]
 pub(super) enum Ended {
-    /// The session must be opened again. What it leaves comes again with the next one; if none follows, with another
-    /// replica.
+    /// The session must be opened again. The broker delivers its unsettled messages again, to the next session of
+    /// this route or to another replica.
     Lost(RabbitError, Leftover),
     /// On purpose.
     Closed(Leftover),
@@ -305,12 +305,12 @@ impl Session {
 
     async fn write_frame(&self, frame: Frame) -> lapin::Result<()> {
         let multiple = frame.multiple;
-        match frame.fate {
-            Fate::Ack => {
+        match frame.kind {
+            AckKind::Ack => {
                 let options = BasicAckOptions { multiple };
                 self.channel.basic_ack(frame.tag, options).await
             }
-            Fate::Requeue => {
+            AckKind::Requeue => {
                 let options = BasicNackOptions {
                     multiple,
                     requeue: true,
@@ -364,7 +364,7 @@ impl Session {
 /// Makes sure of the queues of a route. Returns those that are consumed. Only the work queue is needed.
 async fn declare(context: &RouteContext, live: &LiveConnection) -> Result<Vec<Group>, RabbitError> {
     let route = &context.route;
-    if live.make_sure_of_work_queue(route).await? == Standing::Made {
+    if live.make_sure_of_work_queue(route).await? == QueueCheck::Made {
         context.queues.report_gone(Target::Work);
     }
     let mut groups = vec![Group::work(route)];

@@ -1,5 +1,5 @@
 //! The queues: the work queue, the parked queues, the wait queues and the dead-letter queue: their names, and how they
-//! are declared and looked for. `standing` says whether one can be used.
+//! are declared and looked for. `queue_check` says whether one can be used.
 //!
 //! Their types are always explicit, because a virtual host can change the default. A declaration
 //! that the broker refuses closes its channel, so declarations get channels of their own.
@@ -11,7 +11,7 @@
 //! Messages are returned to all of them: dead letters when they are looked at (`letters`), waiting ones when their
 //! queue is kept from expiring (`renewal`).
 
-pub(super) mod standing;
+pub(super) mod queue_check;
 
 use std::time::Duration;
 

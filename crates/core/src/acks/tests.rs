@@ -18,9 +18,9 @@ fn with(count: u64) -> Acks<()> {
     acks
 }
 
-fn frame(fate: Fate, tag: u64, multiple: bool) -> Frame {
+fn frame(kind: AckKind, tag: u64, multiple: bool) -> Frame {
     Frame {
-        fate,
+        kind,
         tag,
         multiple,
     }
@@ -30,11 +30,11 @@ fn frame(fate: Fate, tag: u64, multiple: bool) -> Frame {
 fn a_prefix_takes_one_frame() {
     let mut acks = with(5);
     for tag in [2, 1, 3, 5] {
-        assert!(acks.settle(tag, Fate::Ack, (), at(1)));
+        assert!(acks.settle(tag, AckKind::Ack, (), at(1)));
     }
     assert_eq!(acks.due(), Some(at(6)));
     let batch = acks.frames_due(at(6));
-    assert_eq!(batch.frames, [frame(Fate::Ack, 3, true)]);
+    assert_eq!(batch.frames, [frame(AckKind::Ack, 3, true)]);
     assert_eq!(batch.labels.len(), 3);
     assert_eq!(acks.outstanding(), 1);
     assert_eq!(acks.due(), Some(at(51)));
@@ -43,20 +43,20 @@ fn a_prefix_takes_one_frame() {
 #[test]
 fn what_a_slow_head_blocks_goes_alone() {
     let mut acks = with(3);
-    acks.settle(3, Fate::Ack, (), at(0));
+    acks.settle(3, AckKind::Ack, (), at(0));
     assert_eq!(acks.frames_due(at(5)).frames, []);
-    assert_eq!(acks.frames_due(at(50)).frames, [frame(Fate::Ack, 3, false)]);
+    assert_eq!(acks.frames_due(at(50)).frames, [frame(AckKind::Ack, 3, false)]);
     assert_eq!(acks.due(), None);
-    acks.settle(1, Fate::Ack, (), at(60));
-    acks.settle(2, Fate::Ack, (), at(60));
-    assert_eq!(acks.frames_due(at(65)).frames, [frame(Fate::Ack, 2, true)]);
+    acks.settle(1, AckKind::Ack, (), at(60));
+    acks.settle(2, AckKind::Ack, (), at(60));
+    assert_eq!(acks.frames_due(at(65)).frames, [frame(AckKind::Ack, 2, true)]);
 }
 
 #[test]
 fn a_slow_head_cannot_use_up_the_prefetch() {
     let mut acks = with(101);
     for tag in 2..=101 {
-        acks.settle(tag, Fate::Ack, (), at(1));
+        acks.settle(tag, AckKind::Ack, (), at(1));
     }
     assert_eq!(acks.due(), Some(at(1)));
     assert_eq!(acks.frames_due(at(1)).frames.len(), 100);
@@ -65,20 +65,20 @@ fn a_slow_head_cannot_use_up_the_prefetch() {
 #[test]
 fn runs_of_a_fate_take_a_frame_each() {
     let mut acks = with(4);
-    for (tag, fate) in [
-        (1, Fate::Ack),
-        (2, Fate::Requeue),
-        (3, Fate::Requeue),
-        (4, Fate::Ack),
+    for (tag, kind) in [
+        (1, AckKind::Ack),
+        (2, AckKind::Requeue),
+        (3, AckKind::Requeue),
+        (4, AckKind::Ack),
     ] {
-        acks.settle(tag, fate, (), at(0));
+        acks.settle(tag, kind, (), at(0));
     }
     assert_eq!(
         acks.frames_due(at(5)).frames,
         [
-            frame(Fate::Ack, 1, false),
-            frame(Fate::Requeue, 3, true),
-            frame(Fate::Ack, 4, false)
+            frame(AckKind::Ack, 1, false),
+            frame(AckKind::Requeue, 3, true),
+            frame(AckKind::Ack, 4, false)
         ]
     );
 }
@@ -87,21 +87,21 @@ fn runs_of_a_fate_take_a_frame_each() {
 fn a_full_batch_is_due_at_once() {
     let mut acks = with(60);
     for tag in 1..=49 {
-        acks.settle(tag, Fate::Ack, (), at(1));
+        acks.settle(tag, AckKind::Ack, (), at(1));
     }
     assert_eq!(acks.due(), Some(at(6)));
-    acks.settle(50, Fate::Ack, (), at(2));
+    acks.settle(50, AckKind::Ack, (), at(2));
     assert_eq!(acks.due(), Some(at(2)));
 }
 
 #[test]
 fn a_tag_settles_once() {
     let mut acks = with(2);
-    assert!(acks.settle(1, Fate::Ack, (), at(0)));
-    assert!(!acks.settle(1, Fate::Requeue, (), at(0)));
-    assert!(!acks.settle(9, Fate::Ack, (), at(0)));
+    assert!(acks.settle(1, AckKind::Ack, (), at(0)));
+    assert!(!acks.settle(1, AckKind::Requeue, (), at(0)));
+    assert!(!acks.settle(9, AckKind::Ack, (), at(0)));
     acks.frames_due(at(5));
-    assert!(!acks.settle(1, Fate::Ack, (), at(9)));
+    assert!(!acks.settle(1, AckKind::Ack, (), at(9)));
 }
 
 #[test]
@@ -111,16 +111,16 @@ fn what_was_not_seen_yet_is_not_settled_along_with_others() {
         assert!(acks.note_delivery(tag));
     }
     for tag in [1, 3, 4] {
-        assert!(acks.settle(tag, Fate::Ack, (), at(0)));
+        assert!(acks.settle(tag, AckKind::Ack, (), at(0)));
     }
-    assert!(!acks.settle(2, Fate::Ack, (), at(0)), "it is not open");
-    assert_eq!(acks.frames_due(at(5)).frames, [frame(Fate::Ack, 1, false)]);
-    let alone = [frame(Fate::Ack, 3, false), frame(Fate::Ack, 4, false)];
+    assert!(!acks.settle(2, AckKind::Ack, (), at(0)), "it is not open");
+    assert_eq!(acks.frames_due(at(5)).frames, [frame(AckKind::Ack, 1, false)]);
+    let alone = [frame(AckKind::Ack, 3, false), frame(AckKind::Ack, 4, false)];
     assert_eq!(acks.frames_due(at(50)).frames, alone);
     assert!(acks.note_delivery(2), "it comes late");
     assert!(!acks.note_delivery(2) && !acks.note_delivery(3) && !acks.note_delivery(1));
-    assert!(acks.settle(2, Fate::Ack, (), at(60)));
-    assert_eq!(acks.frames_due(at(65)).frames, [frame(Fate::Ack, 2, false)]);
+    assert!(acks.settle(2, AckKind::Ack, (), at(60)));
+    assert_eq!(acks.frames_due(at(65)).frames, [frame(AckKind::Ack, 2, false)]);
     assert!(!acks.note_delivery(u64::MAX) && acks.note_delivery(5));
 }
 
@@ -159,8 +159,8 @@ proptest! {
         let mut coming = coming.into_iter();
         broker.extend(1..=120);
         let mut here = BTreeSet::new();
-        let fate = |tag: u64| {
-            if fates[tag as usize - 1] { Fate::Ack } else { Fate::Requeue }
+        let kind = |tag: u64| {
+            if fates[tag as usize - 1] { AckKind::Ack } else { AckKind::Requeue }
         };
         let mut given = BTreeSet::new();
         let mut now = 0;
@@ -171,7 +171,7 @@ proptest! {
                 prop_assert!(acks.note_delivery(next));
                 here.insert(next);
             }
-            prop_assert!(acks.settle(tag, fate(tag), (), at(now)));
+            prop_assert!(acks.settle(tag, kind(tag), (), at(now)));
             given.insert(tag);
             now += pauses[tag as usize - 1];
             if acks.due().is_some_and(|due| due <= at(now)) {
@@ -180,7 +180,7 @@ proptest! {
                 for frame in batch.frames {
                     for hit in apply(&mut broker, frame) {
                         prop_assert!(given.contains(&hit));
-                        prop_assert_eq!(frame.fate, fate(hit));
+                        prop_assert_eq!(frame.kind, kind(hit));
                     }
                 }
             }
@@ -190,7 +190,7 @@ proptest! {
         for frame in batch.frames {
             for hit in apply(&mut broker, frame) {
                 prop_assert!(given.contains(&hit));
-                prop_assert_eq!(frame.fate, fate(hit));
+                prop_assert_eq!(frame.kind, kind(hit));
             }
         }
         prop_assert_eq!(broker.len(), 120 - settled);

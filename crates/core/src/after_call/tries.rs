@@ -7,7 +7,7 @@ use crate::time::StoreTime;
 /// What calls have done to a message so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tries {
-    /// Calls that were made and failed.
+    /// Calls that count against `max_attempts`.
     pub attempts: u32,
     /// Some of its parts were taken, and no attempt was spent, because this replica sends only the others. Once it
     /// leaves this replica it is sent as a whole, and that is an attempt.

@@ -43,8 +43,8 @@ impl LeaseHolder {
         }
         if self.clock.learn(sent, answer.now, now, self.rough()) == ClockReading::Stepped {
             // The grant was made on a stepped clock, and other replicas may not have noticed the step yet.
-            self.tally.burnt += answer.grant.map_or(0, |grant| u64::from(grant.count.get()));
-            self.burn_unsure();
+            self.tally.discarded += answer.grant.map_or(0, |grant| u64::from(grant.count.get()));
+            self.discard_unsure();
             self.turn = None;
             self.generation = KnownGeneration::Stepped(answer.generation);
             return;
@@ -109,7 +109,7 @@ impl LeaseHolder {
         self.generation = KnownGeneration::Steady(answer.generation);
         self.clock = ClockMap::default();
         self.clock.learn(sent, answer.now, now, self.rough());
-        self.burn_unsure();
+        self.discard_unsure();
         self.slots.keep_times();
         self.turn = answer.turn;
         self.shut_until = None;
@@ -124,8 +124,8 @@ impl LeaseHolder {
     }
 
     /// Drops leases that came with an answer too slow to show a step.
-    fn burn_unsure(&mut self) {
-        self.tally.burnt += self.slots.drop_unsure();
+    fn discard_unsure(&mut self) {
+        self.tally.discarded += self.slots.drop_unsure();
     }
 
     /// The ask that is in flight failed. It may have run: what it granted is never used.

@@ -42,9 +42,9 @@ impl LeaseHint {
     };
 
     /// The sums of the first costs, up to this many wanted slots; at least that of the first message.
-    fn sums(&self, want: u64, dearest: u64) -> Vec<u64> {
+    fn sums(&self, want: u64, max_cost: u64) -> Vec<u64> {
         let mut sums: Vec<u64> = Vec::new();
-        for cost in self.costs.iter().map(|cost| cost.min(&dearest)) {
+        for cost in self.costs.iter().map(|cost| cost.min(&max_cost)) {
             match sums.last() {
                 None if want > 0 => sums.push(*cost),
                 Some(sum) if sum + cost <= want => sums.push(sum + cost),
@@ -76,9 +76,9 @@ impl LeaseHolder {
         let sums = match self.pace.max_cost() {
             1 => Vec::new(),
             // Enough for any message, because slots for a part of one cannot be used.
-            dearest if head.costs.is_empty() => vec![dearest.min(lacking)],
+            max_cost if head.costs.is_empty() => vec![max_cost.min(lacking)],
             // None costs more, unless the rate became lower than its cost meanwhile.
-            dearest => head.sums(lacking, dearest),
+            max_cost => head.sums(lacking, max_cost),
         };
         let want = lacking.max(sums.first().copied().unwrap_or_default());
         let ask = Ask {

@@ -140,11 +140,11 @@ impl<T: Queued> Scheduler<T> {
         let asked = usize::try_from(questions.wanted_in_flight()).unwrap_or(BATCH_MAX);
         let before = permitted + asked;
         let cost = best.cost().get() as usize;
-        let heard = now + questions.earliest_useful();
-        let Some(fires) = self.pacing.sent_at(best.is_urgent(), before, cost, heard) else {
+        let useful_from = now + questions.earliest_useful();
+        let Some(sent_at) = self.pacing.sent_at(best.is_urgent(), before, cost, useful_from) else {
             return Due::Later(None);
         };
-        let from = fires - questions.lead();
+        let from = sent_at - questions.lead();
         if from > now {
             return Due::Later(Some(from));
         }

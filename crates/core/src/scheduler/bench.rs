@@ -247,7 +247,7 @@ impl Bench {
                     }
                 }
                 Action::Expired(item) | Action::Stale(item) => panic!("{item:?} is dropped"),
-                Action::Depart(item, why) => panic!("{item:?} has room: {why:?}"),
+                Action::SendAway(item, why) => panic!("{item:?} has room: {why:?}"),
                 Action::TooCostly { item, .. } | Action::NotCalled { item, .. } => {
                     panic!("{item:?} fits")
                 }

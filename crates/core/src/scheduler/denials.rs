@@ -63,7 +63,7 @@ pub(super) struct Denial {
 
 /// Why a message is sent away, and for how long.
 #[derive(Clone, Copy, Debug)]
-pub struct Departure {
+pub struct SentAway {
     /// The place of the limit that holds it up longest in [`Queued::keys`], counted from 0.
     pub by: usize,
     /// The time that the limit named to come back, on the store's clock; `decided` if it named none or an earlier one.
@@ -89,7 +89,7 @@ enum WaitPlace {
     /// memory has no place for it.
     WaitQueue { wait: Duration, is_far: bool },
     /// The deadline of the message comes first.
-    Nowhere,
+    Expires,
 }
 
 impl<T: Queued> Scheduler<T> {
@@ -145,10 +145,10 @@ impl<T: Queued> Scheduler<T> {
         if denial.fits == Fit::Full
             && let Some(key) = item.keys().nth(denial.by)
         {
-            self.key_queues.went_away(key, now.local + wait);
+            self.key_queues.note_sent_away(key, now.local + wait);
         }
         item.mark_denied();
-        let departure = Departure {
+        let sent_away = SentAway {
             by: denial.by,
             until: denial.until.max(now.store),
             room: denial.room,
@@ -156,7 +156,7 @@ impl<T: Queued> Scheduler<T> {
             wait,
             is_far,
         };
-        self.next_actions.push_back(Action::Depart(item, departure));
+        self.next_actions.push_back(Action::SendAway(item, sent_away));
     }
 
     /// For how long a message of a full key is sent away if memory has no place.
@@ -192,7 +192,7 @@ impl<T: Queued> Scheduler<T> {
                     wait,
                     is_far: !is_full,
                 },
-                false => WaitPlace::Nowhere,
+                false => WaitPlace::Expires,
             };
         }
         if near && has_room {

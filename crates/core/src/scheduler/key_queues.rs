@@ -186,7 +186,7 @@ impl<T: Queued> KeyQueues<T> {
     }
 
     /// A message of a full key is sent away until `until`: the next one that is sent away comes back after that.
-    pub(super) fn went_away(&mut self, key: KeyId, until: Mono) {
+    pub(super) fn note_sent_away(&mut self, key: KeyId, until: Mono) {
         if let Some(queue) = self.queues.get_mut(&key)
             && let Some(each) = queue.each
         {

@@ -173,7 +173,7 @@ impl<T: Queued> Scheduler<T> {
         let mut out = self.extract(|_| true);
         for step in std::mem::take(&mut self.next_actions) {
             match step {
-                Action::Depart(item, _) | Action::Expired(item) | Action::Stale(item) => {
+                Action::SendAway(item, _) | Action::Expired(item) | Action::Stale(item) => {
                     out.push(item)
                 }
                 Action::TooCostly { item, .. } | Action::NotCalled { item, .. } => out.push(item),

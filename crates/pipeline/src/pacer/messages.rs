@@ -10,10 +10,10 @@ use super::{Pacer, Phase};
 use crate::ends::journal::Why;
 use crate::job::WaitingMessage;
 use crate::route::sharing::Intake;
-use crate::uncalled::departed::send_away;
+use crate::uncalled::sent_away::send_away;
 use sluiced_core::gate::Gate;
 use sluiced_core::message::Queued as _;
-use sluiced_core::scheduler::Departure;
+use sluiced_core::scheduler::SentAway;
 use sluiced_core::time::Mono;
 
 /// Where a message joins those of its priority.
@@ -124,14 +124,14 @@ impl Pacer {
     }
 
     /// A limit denied a message, and it cannot wait in memory.
-    pub(super) fn depart(&mut self, waiting: WaitingMessage, departure: &Departure, now: Mono) {
+    pub(super) fn send_away(&mut self, waiting: WaitingMessage, away: &SentAway, now: Mono) {
         if matches!(self.phase, Phase::Stopping(_)) {
             return self.give_back(waiting);
         }
-        if departure.room.is_none() {
-            self.admission.count_denial(&waiting, departure.by);
+        if away.room.is_none() {
+            self.admission.count_denial(&waiting, away.by);
         }
-        send_away(waiting, departure, now);
+        send_away(waiting, away, now);
     }
 
     /// While it stops, the messages of the scheduler go back to their queues.

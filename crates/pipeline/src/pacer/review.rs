@@ -65,7 +65,7 @@ impl Pacer {
         }
         let meters = &self.handle.meters;
         meters.slots_leased.increment(tally.leased - counted.leased);
-        let missed = |tally: &LeaseTally| tally.missed + tally.frozen + tally.burnt;
+        let missed = |tally: &LeaseTally| tally.missed + tally.frozen + tally.discarded;
         meters
             .slots_missed
             .increment(missed(&tally) - missed(&counted));

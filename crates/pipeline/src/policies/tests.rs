@@ -56,9 +56,9 @@ fn the_end_of_a_pause_is_not_ascribed_to_what_made_the_policy() {
         remade_at: StoreTime::from_micros(0),
     };
     let name = "ascribed";
-    let follower = Follower {
+    let follower = KnownPolicy {
         known: Some(Arc::new(policy(2, Some(pause.clone())))),
-        ..Follower::new(Arc::from(name))
+        ..KnownPolicy::new(Arc::from(name))
     };
     follower.explain(&policy(3, None));
     let said = recent().into_iter().map(|line| line.text);

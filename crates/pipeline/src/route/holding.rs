@@ -13,7 +13,7 @@ use tracing::{info, warn};
 use sluiced_core::ages::Ages;
 use sluiced_core::hours::OpeningHours;
 use sluiced_core::message::TenantShare;
-use sluiced_core::parking::{CameFrom, Choice, Parking, Takers};
+use sluiced_core::parking::{CameFrom, Choice, Parking, BusiestTenants};
 use sluiced_core::rate::Span;
 use sluiced_core::time::{Mono, Now, StoreTime};
 use sluiced_ports::limits::limit_key;
@@ -45,7 +45,7 @@ pub(crate) struct Holding {
     /// `None`: it parks nothing.
     parking: Option<Mutex<Parking>>,
     /// The calls by tenant; counted where tenants share and `max_delay` is set.
-    takers: Mutex<Takers>,
+    busiest: Mutex<BusiestTenants>,
     /// Whether a warning about the age of the oldest message was logged.
     is_late: AtomicBool,
     late: LogLimit,
@@ -73,7 +73,7 @@ impl Holding {
             tenants: rules.tenants.clone(),
             ages: Mutex::default(),
             parking,
-            takers: Mutex::default(),
+            busiest: Mutex::default(),
             is_late: AtomicBool::new(false),
             late: LogLimit::new(LATE_AGAIN),
         }
@@ -146,14 +146,14 @@ impl Holding {
     /// Counts a call for a tenant.
     pub(crate) fn note_call(&self, tenant: u64, now: Mono) {
         if self.tenants.is_some() && self.max_delay.is_some() {
-            lock(&self.takers).note_call(tenant, now);
+            lock(&self.busiest).note_call(tenant, now);
         }
     }
 
     /// The tenant that makes most of the calls, in words. Its name comes from messages, so it is logged as it is only
     /// if the configuration has it, too. `None`: among many tenants with a message each, none stands out.
     fn most_calls(&self, now: Mono) -> Option<String> {
-        let most = lock(&self.takers).most(now);
+        let most = lock(&self.busiest).most(now);
         let (tenant, share) = most.filter(|(_, share)| *share >= LEAST_SHARE)?;
         let number = |name: &str| tenant_number(limit_key(&[name]));
         let named = self

@@ -6,7 +6,7 @@ use std::time::Duration;
 use sluiced_core::gate::{Tap, TapRule, WhenDenied};
 use sluiced_core::ladder::Ladder;
 use sluiced_core::limits::Ticket;
-use sluiced_core::scheduler::Departure;
+use sluiced_core::scheduler::SentAway;
 use sluiced_core::time::{Mono, StoreTime, micros};
 
 use super::{Fleet, Parcel, SimEvent, SimulatedReplica, WORLD};
@@ -114,16 +114,16 @@ impl<'a, W: FleetWatch> Fleet<'a, W> {
         &mut self,
         replica: &mut SimulatedReplica<'a>,
         parcel: &Parcel<'a>,
-        departure: &Departure,
+        away: &SentAway,
     ) {
-        if departure.is_far && self.setting.route.long_wait == LongWait::Dead {
+        if away.is_far && self.setting.route.long_wait == LongWait::Dead {
             return self.ended(replica, parcel.id, EndWithoutCall::Denied);
         }
-        let why = match departure.room {
+        let why = match away.room {
             Some(_) => Away::Denied,
-            None => Away::Full(u8::try_from(departure.by).unwrap_or(u8::MAX)),
+            None => Away::Full(u8::try_from(away.by).unwrap_or(u8::MAX)),
         };
-        self.send_away(replica, parcel.id, departure.wait, why);
+        self.send_away(replica, parcel.id, away.wait, why);
     }
 
     /// Sends a message through the wait ladder, to come back after `wait`.

@@ -283,7 +283,7 @@ impl FleetJudge {
 
     fn gone(&mut self, tally: LeaseTally) {
         self.report.missed += tally.missed;
-        self.report.burnt += tally.burnt;
+        self.report.discarded += tally.discarded;
         self.report.guarded += tally.guarded;
     }
 }

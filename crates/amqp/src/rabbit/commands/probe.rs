@@ -20,7 +20,7 @@ use crate::rabbit::confirms::{CopyMessage, publish_confirmed};
 use crate::rabbit::connections::Connections;
 use crate::rabbit::connections::live::LiveConnection;
 use crate::rabbit::options::{RabbitOptions, RouteOptions, addresses, virtual_host};
-use crate::rabbit::topology::standing::Standing;
+use crate::rabbit::topology::queue_check::QueueCheck;
 use crate::rabbit::topology::{DURABLE, QueueCounts, Target, type_arguments};
 use sluiced_core::parking::ParkedQueue;
 use sluiced_ports::store::FleetNames;
@@ -174,8 +174,8 @@ async fn tried(
     for target in work.into_iter().chain(Target::ours(route)) {
         let queue = target.queue(route.queue());
         match may_use(live, route, target, &queue).await? {
-            Some(Standing::NotCompared) => not_compared.push(queue),
-            Some(Standing::Other(reason)) => {
+            Some(QueueCheck::NotCompared) => not_compared.push(queue),
+            Some(QueueCheck::Other(reason)) => {
                 others.push(format!(
                     "queue `{queue}` has other settings, and is used as it is: {reason}"
                 ));
@@ -279,7 +279,7 @@ async fn may_use(
     route: &RouteOptions,
     target: Target,
     queue: &str,
-) -> Result<Option<Standing>, RabbitError> {
+) -> Result<Option<QueueCheck>, RabbitError> {
     match live.look_for(queue).await {
         Err(RabbitError::Missing { .. }) => {
             declare_nothing(live, route, target, queue).await?;
@@ -287,8 +287,8 @@ async fn may_use(
         }
         // Some versions ask for a right to look.
         Ok(_) | Err(RabbitError::Refused { .. }) => {
-            let standing = live.make_usable(route, target).await;
-            standing.map(Some).map_err(RabbitError::of_right)
+            let checked = live.make_usable(route, target).await;
+            checked.map(Some).map_err(RabbitError::of_right)
         }
         Err(error) => Err(error),
     }

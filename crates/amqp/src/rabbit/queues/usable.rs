@@ -18,7 +18,7 @@ use super::RouteQueues;
 use crate::rabbit::RabbitError;
 use crate::rabbit::connections::live::LiveConnection;
 use crate::rabbit::topology::Target;
-use crate::rabbit::topology::standing::Standing;
+use crate::rabbit::topology::queue_check::QueueCheck;
 use sluiced_ports::connect::Link;
 use sluiced_ports::lock;
 
@@ -65,13 +65,13 @@ impl RouteQueues {
         let route = &self.route.name;
         let queue = target.queue(self.route.queue());
         match live.make_usable(&self.route, target).await {
-            Ok(standing) => {
-                match standing {
-                    Standing::Made => self.report_gone(target),
-                    Standing::Other(reason) => {
+            Ok(checked) => {
+                match checked {
+                    QueueCheck::Made => self.report_gone(target),
+                    QueueCheck::Other(reason) => {
                         tracing::debug!(%route, queue, reason, "a queue has other settings, and is used as it is");
                     }
-                    Standing::Ours | Standing::NotCompared => {}
+                    QueueCheck::Ours | QueueCheck::NotCompared => {}
                 }
                 if self.unusable.set(target, None) {
                     tracing::info!(%route, queue, "a queue can be used again");

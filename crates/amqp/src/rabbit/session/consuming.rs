@@ -25,7 +25,7 @@ use crate::rabbit::RabbitError;
 use crate::rabbit::connections::live::LiveConnection;
 use crate::rabbit::options::RouteOptions;
 use crate::rabbit::topology::Target;
-use sluiced_core::acks::Fate;
+use sluiced_core::acks::AckKind;
 use sluiced_core::byte_budget::Opening;
 use sluiced_core::parking::ParkedQueue;
 use sluiced_core::time::Mono;
@@ -311,7 +311,7 @@ impl Session {
         let label = (route, Verdict::GiveBack.label());
         let now = self.context.clock.now();
         let tag = delivery.delivery_tag;
-        self.unsettled.acks.settle(tag, Fate::Requeue, label, now);
+        self.unsettled.acks.settle(tag, AckKind::Requeue, label, now);
         if let Some(more) = self.context.no_room.event(now) {
             tracing::warn!(
                 route = %self.context.route.name,

@@ -23,7 +23,7 @@ use super::verdicts::{CopyVerdict, PublishingVerdict, to_end_of_queue};
 use super::{Label, Session};
 use crate::rabbit::messages::convert::Original;
 use crate::rabbit::topology::Target;
-use sluiced_core::acks::Fate;
+use sluiced_core::acks::AckKind;
 use sluiced_core::dying::ASIDE;
 use sluiced_core::time::Mono;
 use sluiced_ports::message::{HeaderValue, header};
@@ -49,7 +49,7 @@ impl Session {
         }
         let route = Arc::clone(&self.context.route.name);
         let label: Label = (route, Verdict::Dropped.label());
-        self.end_delivery(tag, &original, Fate::Ack, label);
+        self.end_delivery(tag, &original, AckKind::Ack, label);
         None
     }
 
@@ -145,7 +145,7 @@ impl Session {
     fn give_back(&mut self, tag: u64, original: &Original) {
         let route = Arc::clone(&self.context.route.name);
         let label: Label = (route, Verdict::GiveBack.label());
-        self.end_delivery(tag, original, Fate::Requeue, label);
+        self.end_delivery(tag, original, AckKind::Requeue, label);
     }
 
     fn log_aside(&self) {

@@ -15,7 +15,7 @@ use crate::rabbit::messages::convert::copies::{
 };
 use crate::rabbit::publishing::publisher::{CopyOutcome, Destination, Republish};
 use crate::rabbit::topology::Target;
-use sluiced_core::acks::Fate;
+use sluiced_core::acks::AckKind;
 use sluiced_ports::queue::{Settlement, Verdict};
 
 impl Session {
@@ -112,14 +112,14 @@ impl Session {
             return;
         };
         match (outcome, verdict) {
-            (CopyOutcome::Nowhere, verdict) => self.set_aside_or_give_back(tag, original, verdict),
+            (CopyOutcome::Placeless, verdict) => self.set_aside_or_give_back(tag, original, verdict),
             (CopyOutcome::Safe, PublishingVerdict::Copy(copy)) => {
                 // With the same kept id it is only set aside once more: its verdict is still to come.
                 if copy.kept_id() != original.kept_id() {
                     let now = self.context.clock.now();
                     self.context.kept.spend_id(&original, now);
                 }
-                self.end_delivery(tag, &original, Fate::Ack, copy.label);
+                self.end_delivery(tag, &original, AckKind::Ack, copy.label);
             }
             (CopyOutcome::Safe, PublishingVerdict::WithResult(with_result)) => {
                 self.carry_out(tag, original, with_result.verdict, with_result.route);
@@ -135,9 +135,9 @@ impl Session {
             Verdict::Done | Verdict::Dropped => {
                 let now = self.context.clock.now();
                 self.context.kept.spend_id(&original, now);
-                return self.end_delivery(tag, &original, Fate::Ack, label);
+                return self.end_delivery(tag, &original, AckKind::Ack, label);
             }
-            Verdict::GiveBack => return self.end_delivery(tag, &original, Fate::Requeue, label),
+            Verdict::GiveBack => return self.end_delivery(tag, &original, AckKind::Requeue, label),
             Verdict::Parked { .. } => {
                 // What is unknown stays unknown.
                 let parked = &self.context.queues.parked;
@@ -151,9 +151,9 @@ impl Session {
     }
 
     /// The delivery is acknowledged or returned with the next frames.
-    pub(super) fn end_delivery(&mut self, tag: u64, original: &Original, fate: Fate, label: Label) {
+    pub(super) fn end_delivery(&mut self, tag: u64, original: &Original, kind: AckKind, label: Label) {
         self.unsettled.budget.settle(original.size());
         let now = self.context.clock.now();
-        self.unsettled.acks.settle(tag, fate, label, now);
+        self.unsettled.acks.settle(tag, kind, label, now);
     }
 }

@@ -35,7 +35,7 @@ pub struct FleetOutcome {
     /// The calls of the least served replica, as a share of the mean.
     pub least_served: Option<f64>,
     pub missed: u64,
-    pub burnt: u64,
+    pub discarded: u64,
     pub guarded: u64,
     /// Slots that were leased to replicas when they crashed.
     pub crashed_with: u64,

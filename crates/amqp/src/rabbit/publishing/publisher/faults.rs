@@ -43,7 +43,7 @@ impl Outbox {
             self.failed.remove(&copy.tag);
             self.alone.remove(&copy.tag);
             // If the session is gone, its message comes again.
-            self.decided.send((copy.tag, CopyOutcome::Nowhere)).ok();
+            self.decided.send((copy.tag, CopyOutcome::Placeless)).ok();
         }
         let silent = self
             .open

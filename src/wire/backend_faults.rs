@@ -9,7 +9,7 @@ use sluiced_settings::{Faults, KeyPath, Loaded};
 
 /// The faults of a configuration that only a backend can find, at their places.
 #[must_use]
-pub fn misfits(loaded: &Loaded) -> Faults {
+pub fn backend_faults(loaded: &Loaded) -> Faults {
     let routes = loaded.settings.routes.iter();
     let found = routes.filter_map(|(name, route)| {
         let path = KeyPath::of(&["routes", name, "downstream"]);

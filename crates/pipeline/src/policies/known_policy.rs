@@ -6,7 +6,7 @@ use std::sync::Arc;
 use tracing::{debug, error, info, warn};
 
 use super::PolicyDeclarer;
-use super::follow::{FollowedHeadroom, HeadroomUpdate, LOOK};
+use super::auto_headroom::{FollowedHeadroom, HeadroomUpdate, LOOK};
 use crate::limit::CurrentPolicy;
 use crate::limit::facts::{FileLimit, InForce};
 use crate::meters::PolicyMeters;
@@ -15,7 +15,7 @@ use sluiced_ports::clock::Clock;
 use sluiced_telemetry::note_change;
 
 /// The policy that this replica knows, and what it logged.
-pub(super) struct Follower {
+pub(super) struct KnownPolicy {
     pub(super) limit: Arc<str>,
     pub(super) known: Option<Arc<LimitPolicy>>,
     /// The difference that was logged: our policy and the current one.
@@ -23,7 +23,7 @@ pub(super) struct Follower {
     pub(super) meters: PolicyMeters,
 }
 
-impl Follower {
+impl KnownPolicy {
     pub(super) fn new(limit: Arc<str>) -> Self {
         Self {
             meters: PolicyMeters::new(&limit),

@@ -16,13 +16,13 @@ const HALVED: Duration = Duration::from_secs(30);
 
 /// The calls by tenant.
 #[derive(Clone, Debug, Default)]
-pub struct Takers {
+pub struct BusiestTenants {
     counts: Vec<(u64, u32)>,
     total: u32,
     halved: Option<Mono>,
 }
 
-impl Takers {
+impl BusiestTenants {
     /// A call of this tenant was made.
     pub fn note_call(&mut self, tenant: u64, now: Mono) {
         self.age(now);
@@ -76,26 +76,26 @@ mod tests {
 
     #[test]
     fn the_one_that_takes_most_is_found_among_any_number() {
-        let mut takers = Takers::default();
-        assert_eq!(takers.most(at(0)), None);
+        let mut busiest = BusiestTenants::default();
+        assert_eq!(busiest.most(at(0)), None);
         for n in 0..10_000 {
             let tenant = if n % 4 == 0 { 7 } else { 1_000 + n };
-            takers.note_call(tenant, at(0));
+            busiest.note_call(tenant, at(0));
         }
-        let (tenant, share) = takers.most(at(0)).expect("there were calls");
+        let (tenant, share) = busiest.most(at(0)).expect("there were calls");
         assert_eq!(tenant, 7);
         assert!(share > 0.15 && share <= 0.25, "{share}");
-        assert!(takers.counts.len() <= COUNTED);
+        assert!(busiest.counts.len() <= COUNTED);
     }
 
     #[test]
     fn what_is_long_ago_counts_little() {
-        let mut takers = Takers::default();
-        (0..1_000).for_each(|_| takers.note_call(1, at(0)));
+        let mut busiest = BusiestTenants::default();
+        (0..1_000).for_each(|_| busiest.note_call(1, at(0)));
         for second in 0..120 {
-            (0..5).for_each(|_| takers.note_call(2, at(second)));
+            (0..5).for_each(|_| busiest.note_call(2, at(second)));
         }
-        assert_eq!(takers.most(at(120)).map(|(tenant, _)| tenant), Some(2));
-        assert_eq!(takers.most(at(7_200)), None);
+        assert_eq!(busiest.most(at(120)).map(|(tenant, _)| tenant), Some(2));
+        assert_eq!(busiest.most(at(7_200)), None);
     }
 }

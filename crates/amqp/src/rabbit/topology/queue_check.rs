@@ -10,7 +10,7 @@ use crate::rabbit::options::RouteOptions;
 
 /// What a queue of ours was found to be.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::rabbit) enum Standing {
+pub(in crate::rabbit) enum QueueCheck {
     /// The queue was there, as it is declared.
     Ours,
     /// The queue was there, and the user may not declare it: it cannot be compared.
@@ -38,7 +38,7 @@ impl LiveConnection {
         &self,
         route: &RouteOptions,
         target: Target,
-    ) -> Result<Standing, RabbitError> {
+    ) -> Result<QueueCheck, RabbitError> {
         let queue = target.queue(route.queue());
         let is_there = match self.look_for(&queue).await {
             Ok(_) => true,
@@ -47,24 +47,24 @@ impl LiveConnection {
             Err(RabbitError::Refused { .. }) => true,
             Err(error) => return Err(error),
         };
-        let standing = match self.declare_target(route, target).await {
-            Ok(()) if is_there => Standing::Ours,
-            Ok(()) => Standing::Made,
-            Err(RabbitError::Refused { .. }) if is_there => Standing::NotCompared,
+        let checked = match self.declare_target(route, target).await {
+            Ok(()) if is_there => QueueCheck::Ours,
+            Ok(()) => QueueCheck::Made,
+            Err(RabbitError::Refused { .. }) if is_there => QueueCheck::NotCompared,
             Err(RabbitError::Refused { reason }) => {
                 return Err(RabbitError::Undeclarable { queue, reason });
             }
             Err(RabbitError::Mismatch { reason, .. })
                 if is_there && works_differently(target, &reason) =>
             {
-                Standing::Other(reason)
+                QueueCheck::Other(reason)
             }
             Err(error) => return Err(error),
         };
         if matches!(target, Target::Parked(_)) {
             self.may_consume_ours(queue).await?;
         }
-        Ok(standing)
+        Ok(checked)
     }
 
     /// Whether a parked queue may be consumed. A session that began to consume one which may not be would lose its
@@ -83,14 +83,14 @@ impl LiveConnection {
     pub(in crate::rabbit) async fn make_sure_of_work_queue(
         &self,
         route: &RouteOptions,
-    ) -> Result<Standing, RabbitError> {
+    ) -> Result<QueueCheck, RabbitError> {
         if route.settings.declare {
             return self.make_usable(route, Target::Work).await;
         }
         match self.look_for(route.queue()).await {
-            Ok(_) => Ok(Standing::Ours),
+            Ok(_) => Ok(QueueCheck::Ours),
             // Whether it is there shows when it is consumed.
-            Err(RabbitError::Refused { .. }) => Ok(Standing::NotCompared),
+            Err(RabbitError::Refused { .. }) => Ok(QueueCheck::NotCompared),
             Err(RabbitError::Missing { queue }) => Err(RabbitError::Undeclared { queue }),
             Err(error) => Err(error),
         }

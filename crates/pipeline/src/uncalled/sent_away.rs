@@ -10,7 +10,7 @@ use sluiced_core::judge::DeadReason;
 use sluiced_core::limits::Room;
 use sluiced_core::limits::once::NotCalled;
 use sluiced_core::rate::Span;
-use sluiced_core::scheduler::Departure;
+use sluiced_core::scheduler::SentAway;
 use sluiced_core::time::{Mono, StoreTime};
 use sluiced_ports::queue::Verdict;
 use sluiced_telemetry::LogLimit;
@@ -25,11 +25,11 @@ static DENIED: LogLimit = LogLimit::new(Duration::from_secs(10));
 
 /// Removes a message from memory: into the wait ladder, or to the dead-letter queue if the wait is longer
 /// than `max_hold` and its route says so.
-pub(crate) fn send_away(waiting: WaitingMessage, departure: &Departure, now: Mono) {
+pub(crate) fn send_away(waiting: WaitingMessage, away: &SentAway, now: Mono) {
     let job = waiting.job;
-    let (route, decided, wait) = (&job.route, departure.decided, departure.wait);
-    let limit = Arc::clone(&job.charges()[departure.by].limit);
-    let mut verdict = if departure.is_far && route.rules.on_denied == OnDenied::DeadLetter {
+    let (route, decided, wait) = (&job.route, away.decided, away.wait);
+    let limit = Arc::clone(&job.charges()[away.by].limit);
+    let mut verdict = if away.is_far && route.rules.on_denied == OnDenied::DeadLetter {
         denied(&job.history, &limit.name, wait, decided)
     } else {
         if route.rules.on_denied != OnDenied::TellWhen
@@ -43,7 +43,7 @@ pub(crate) fn send_away(waiting: WaitingMessage, departure: &Departure, now: Mon
     if route.rules.denied_headers {
         // For a limit that is known to be full: the latest end of the calls in flight, unless they are
         // renewed.
-        let room = departure.room.unwrap_or_else(|| Room {
+        let room = away.room.unwrap_or_else(|| Room {
             remaining: 0,
             reset_at: limit.policy().rule.forgotten_at(decided),
         });
@@ -51,7 +51,7 @@ pub(crate) fn send_away(waiting: WaitingMessage, departure: &Departure, now: Mon
             name: &limit.name,
             limit: limit.policy().rule.max_cost(),
             room,
-            retry_after: departure.until.since(decided),
+            retry_after: away.until.since(decided),
             now: decided,
         };
         verdict::add_denied_headers(&mut verdict, &explained);
