@@ -9,11 +9,11 @@
 //! | what commands look at | `backend_faults` (faults without a connection), `probes` and `reach` (`check --connect`), `stored_limit` (a limit as the store has it) |
 //! | what commands foresee | `planned` (`plan`), `trials` (`try`, `test`) |
 
+mod backend_faults;
 mod callers;
 mod downstreams;
 mod files;
 mod metrics;
-mod backend_faults;
 mod options;
 mod owners;
 mod pacers;
@@ -32,8 +32,8 @@ use std::sync::Arc;
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 
-pub use self::metrics::{all_metrics, install_metrics};
 pub use self::backend_faults::backend_faults;
+pub use self::metrics::{all_metrics, install_metrics};
 pub use self::planned::{PlannedLimit, PlannedRoute};
 pub use self::probes::{Probe, probes};
 pub use self::queues::{SettledCounts, rabbit_at, rabbit_of, start_over};

@@ -168,7 +168,11 @@ mod tests {
         for (name, text) in starts() {
             let all = loaded(text).unwrap_or_else(|| panic!("{name} is wrong"));
             assert_eq!(all.warnings.all(), [], "{name}");
-            assert_eq!(wire::backend_faults(&all).count(Severity::Error), 0, "{name}");
+            assert_eq!(
+                wire::backend_faults(&all).count(Severity::Error),
+                0,
+                "{name}"
+            );
             let lines: Vec<_> = text.lines().collect();
             for (number, line) in lines.iter().enumerate().filter(|(_, line)| is_key(line)) {
                 let above = lines[number - 1];

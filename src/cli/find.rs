@@ -205,6 +205,7 @@ fn own_keys(settings: &Settings, route: Option<&str>, id: &str) -> Vec<AskedKey>
         let facts = Facts {
             route: name,
             attempt: 1,
+            may_repeat: false,
             max_body: of.max_body.0,
         };
         for limit in &of.limits {

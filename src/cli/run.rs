@@ -221,7 +221,7 @@ fn exit_of(
     remains: &PipelineLeftover,
 ) -> Exit {
     let unsent = remains.given_back + remains.abandoned + remains.unsettled;
-    if has_failed || list && unsent > 0 {
+    if has_failed || list && (unsent > 0 || remains.is_unknown) {
         Exit::Failed
     } else if list && settled.dead() > 0 {
         Exit::Leftover
@@ -248,8 +248,14 @@ fn log_end(settled: &SettledCounts, remains: &PipelineLeftover) {
         abandoned,
         given_back,
         unsettled,
+        is_unknown,
     } = *remains;
     let (done, dead) = (settled.done(), settled.dead());
+    if is_unknown {
+        warn!(
+            "a queue did not answer in time: the messages of the last verdicts may be delivered again"
+        );
+    }
     if abandoned + unsettled > 0 {
         warn!(
             done,
@@ -260,10 +266,11 @@ fn log_end(settled: &SettledCounts, remains: &PipelineLeftover) {
             "stopped; abandoned and unsettled messages are delivered again, possibly twice"
         );
     } else {
-        info!(
-            done,
-            dead, given_back, "stopped; nothing was under way any more"
-        );
+        let end = match is_unknown {
+            true => "stopped",
+            false => "stopped; nothing was under way any more",
+        };
+        info!(done, dead, given_back, "{end}");
     }
 }
 

@@ -61,7 +61,8 @@ pub(super) fn run(
     out: &mut impl Write,
 ) -> Result<Exit, Refusal> {
     let configuration = load_configuration(Needs::MadeUp, &args.config, env)?;
-    let loaded = check_backends(Ok(configuration), wire::backend_faults).map_err(Refusal::Faults)?;
+    let loaded =
+        check_backends(Ok(configuration), wire::backend_faults).map_err(Refusal::Faults)?;
     if let Some(junit) = &args.junit {
         // The results would replace it.
         writes_over_no_input("--junit", junit, args.config.iter().chain(&args.tests))?;

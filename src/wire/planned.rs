@@ -81,6 +81,7 @@ impl PlannedRoute {
         Facts {
             route: &self.name,
             attempt,
+            may_repeat: attempt > 1,
             max_body: self.rules.max_body,
         }
     }

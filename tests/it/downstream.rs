@@ -81,6 +81,7 @@ fn message() -> Message {
 const FACTS: Facts<'_> = Facts {
     route: "sms",
     attempt: 1,
+    may_repeat: false,
     max_body: 1 << 20,
 };
 

@@ -19,8 +19,8 @@ use sluiced_ports::queue::{SettlementSender, Verdict};
 
 /// No more permits of a listener count at a time: each takes a kilobyte or two.
 const MOST_OPEN: usize = 50_000;
-/// A report that says more than this many times `use_within` is believed only up to that: one wrong report must not cost
-/// every replica a part of its rate.
+/// A report that says more than this many times `use_within` is believed only up to that: one wrong report must not
+/// cost every replica a part of its rate.
 const BELIEVED: u32 = 4;
 /// Reports are believed about this many permits: those of the last seconds.
 const REMEMBERED: usize = 10_000;

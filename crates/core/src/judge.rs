@@ -221,7 +221,7 @@ impl<E: Listed> Judge<E> {
 
     /// Whether there are texts, so that the bodies of answers matter.
     #[must_use]
-    pub fn reads(&self) -> bool {
+    pub fn has_texts(&self) -> bool {
         !self.texts.is_empty()
     }
 

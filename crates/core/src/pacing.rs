@@ -39,7 +39,7 @@ pub enum Pacing {
 impl Pacing {
     /// A main row, and one for urgent messages only.
     #[must_use]
-    pub fn with_reserve(main: LeaseHolder, reserve: Option<LeaseHolder>) -> Self {
+    pub fn of_rows(main: LeaseHolder, reserve: Option<LeaseHolder>) -> Self {
         Self::Rows(Rows {
             main,
             reserve,

@@ -19,6 +19,9 @@ const MOST_ATTEMPTS: u32 = 1_000_000;
 /// Longer than any limit makes a message wait: its window, and the messages that return before it.
 const LONGEST_OWN_WAIT: Duration = MAX_WINDOW.saturating_mul(2);
 
+/// A timestamp of AMQP counts whole seconds: a message is up to this much younger.
+const TIMESTAMP_UNIT: Duration = Duration::from_secs(1);
+
 /// What a message has been through, as its headers say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct History {
@@ -50,7 +53,7 @@ impl History {
                 .and_then(|micros| u64::try_from(micros).ok())
                 .map(StoreTime::from_micros)
         };
-        let published = published(message);
+        let published = published(message).map(|at| at + TIMESTAMP_UNIT);
         let expires = time(header::EXPIRES).or_else(|| {
             let lifetime = Duration::from_millis(message.properties.expiration?);
             Some(published.unwrap_or(now) + lifetime)
@@ -76,6 +79,13 @@ impl History {
             // A publisher may write any time into it.
             died: time(header::DIED).map_or_else(StoreTime::default, |at| at.min(now)),
         }
+    }
+
+    /// Whether an earlier call may have been taken: it failed, or a replica had the message before. A call that failed
+    /// while the breaker was open spent no attempt, and left its status.
+    pub(super) fn may_repeat(&self) -> bool {
+        let failed_last = self.tries.last_status.is_some_and(|status| status >= 500);
+        self.redelivered || self.tries.attempts > 0 || failed_last
     }
 
     /// The history of a message that moves to another route, which sends it as a whole.
@@ -144,7 +154,10 @@ impl History {
         message: &Message,
         max_age: Option<Duration>,
     ) -> Option<StoreTime> {
-        let aged = max_age.map(|age| self.born(message) + age);
+        let youngest = published(message).map_or(self.first_seen, |at| {
+            self.first_seen.min(at + TIMESTAMP_UNIT)
+        });
+        let aged = max_age.map(|age| youngest + age);
         [aged, self.expires].into_iter().flatten().min()
     }
 }
@@ -220,6 +233,35 @@ mod tests {
         {
             assert_eq!(message.headers.get(*name), Some(value), "{name}");
         }
+    }
+
+    /// A timestamp of AMQP has no fraction of a second.
+    #[test]
+    fn a_message_does_not_expire_within_the_second_of_its_timestamp() {
+        let mut message = Message::default();
+        message.properties.timestamp = Some(1_700_000_000);
+        message.properties.expiration = Some(800);
+        let now = NOW + Duration::from_millis(905);
+        let history = History::of(&message, now);
+        let max_age = Some(Duration::from_millis(500));
+        assert!(history.deadline(&message, None) > Some(now));
+        assert!(history.deadline(&message, max_age) > Some(now));
+        let late = NOW + Duration::from_millis(1_801);
+        assert!(History::of(&message, late).deadline(&message, None) < Some(late));
+    }
+
+    #[test]
+    fn an_earlier_call_may_have_been_taken_however_the_message_came_back() {
+        let of = |name: &str, value| {
+            let mut message = Message::default();
+            message.headers.insert(name.to_owned(), value);
+            History::of(&message, NOW).may_repeat()
+        };
+        assert!(!of(header::ATTEMPTS, HeaderValue::Int(0)));
+        assert!(of(header::ATTEMPTS, HeaderValue::Int(1)));
+        assert!(of(header::REDELIVERED, HeaderValue::Bool(true)));
+        assert!(of(header::LAST_STATUS, HeaderValue::Int(504)));
+        assert!(!of(header::LAST_STATUS, HeaderValue::Int(429)));
     }
 
     #[test]
@@ -371,6 +413,6 @@ mod tests {
         message.properties.timestamp = Some(1_600_000_000);
         let published = StoreTime::from_micros(1_600_000_000_000_000);
         let expires = History::of(&message, NOW).expires;
-        assert_eq!(expires, Some(published + Duration::from_millis(1_500)));
+        assert_eq!(expires, Some(published + Duration::from_millis(2_500)));
     }
 }

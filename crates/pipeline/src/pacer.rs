@@ -82,6 +82,19 @@ enum Phase {
     Stopping(Stopping),
 }
 
+impl Phase {
+    /// Takes the stop out, if it is over.
+    fn take_stopping(&mut self, is_over: impl Fn(&Stopping) -> bool) -> Option<Stopping> {
+        if !matches!(self, Self::Stopping(stopping) if is_over(stopping)) {
+            return None;
+        }
+        match std::mem::replace(self, Self::Running) {
+            Self::Stopping(stopping) => Some(stopping),
+            Self::Warming | Self::Running => None,
+        }
+    }
+}
+
 struct Stopping {
     deadline: Mono,
     done: oneshot::Sender<PacerLeftover>,
@@ -360,14 +373,9 @@ impl Pacer {
             && self.refunds.is_empty()
             && self.admission.is_idle()
             && self.events.is_empty();
-        let over = |stopping: &Stopping| is_idle || now >= stopping.deadline;
-        let stopping = match std::mem::replace(&mut self.phase, Phase::Running) {
-            Phase::Stopping(stopping) if over(&stopping) => stopping,
-            other => {
-                self.phase = other;
-                return None;
-            }
-        };
+        let stopping = self
+            .phase
+            .take_stopping(|stopping| is_idle || now >= stopping.deadline)?;
         let stopped = PacerLeftover {
             abandoned: in_flight,
             given_back: stopping.given_back,

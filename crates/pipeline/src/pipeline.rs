@@ -81,6 +81,8 @@ pub struct PipelineLeftover {
     pub given_back: u64,
     /// Verdicts that could not be made safe in time: the broker delivers these again.
     pub unsettled: u64,
+    /// A queue did not answer in time: it is not known whether the verdicts that were given are safe.
+    pub is_unknown: bool,
 }
 
 /// What a pipeline is made of.
@@ -328,10 +330,12 @@ impl Pipeline {
         for Leftover {
             given_back,
             unsettled,
+            is_unknown,
         } in futures::future::join_all(closes).await
         {
             leftover.given_back += given_back;
             leftover.unsettled += unsettled;
+            leftover.is_unknown |= is_unknown;
         }
         self.receivers.shutdown().await;
         // The watches and the routes hold handles of the pacers, and these hold refunders. Once all have ended, the
@@ -365,7 +369,7 @@ fn scheduler(
     let pacing = match rows {
         Some(rows) => {
             let holder = |limit: &PacedRow| LeaseHolder::new(limit.pace, jitter);
-            Pacing::with_reserve(holder(&rows.main), rows.reserve.as_ref().map(holder))
+            Pacing::of_rows(holder(&rows.main), rows.reserve.as_ref().map(holder))
         }
         None => Pacing::unpaced(),
     };

@@ -201,7 +201,7 @@ impl<T: Send> PolicyWatch<T> {
     /// The wait after a declaration that failed.
     fn back_off(&mut self) -> Duration {
         self.failures = self.failures.saturating_add(1);
-        BACKOFF.ceiling(self.failures)
+        BACKOFF.half_jitter(self.failures, rand::random())
     }
 
     /// Waits for this long, or until there is a reason for another round before that.

@@ -223,6 +223,7 @@ impl Route {
         Facts {
             route: &self.name,
             attempt: history.tries.attempts + 1,
+            may_repeat: history.may_repeat(),
             max_body: self.rules.max_body,
         }
     }

@@ -6,6 +6,6 @@
 //! | `overdue` | denied ones of a route that does not hold them, expired ones, those that the broker would soon want back |
 //! | `no_turn` | those that have no turn before their end, on a route whose messages wait for a known time |
 
-pub(super) mod sent_away;
 pub(super) mod no_turn;
 pub(super) mod overdue;
+pub(super) mod sent_away;

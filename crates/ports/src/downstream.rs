@@ -25,6 +25,8 @@ pub struct Facts<'a> {
     pub route: &'a str,
     /// Calls that were made and failed before this one, plus one: 1 for the first.
     pub attempt: u32,
+    /// An earlier call of the message may have been taken.
+    pub may_repeat: bool,
     /// The most bytes that are made of a body that is compressed.
     pub max_body: u64,
 }

@@ -10,6 +10,9 @@ use serde::Serialize;
 /// Headers of the broker (such as `x-death`) are removed and never read: only these count. Those that decide something
 /// count only if a replica has signed them (`amqp::rabbit::messages::marks`).
 pub mod header {
+    /// Of a history, what may hold no more: a verdict that writes [`ATTEMPTS`] writes all of the history of its
+    /// message, so those of these that it does not write are removed.
+    pub const MAY_END: [&str; 2] = [LAST_STATUS, THROTTLED];
     /// How many calls count against `max_attempts` (an integer). A denial never changes it.
     pub const ATTEMPTS: &str = "x-sluiced-attempts";
     /// The id that sluiced made for a message that came without one: the same on every copy.
@@ -24,7 +27,7 @@ pub mod header {
     /// When it was parked, on the store's clock (microseconds since the epoch): it is not parked again.
     pub const PARKED: &str = "x-sluiced-parked";
     /// A limit denied it before, and it came back through a wait queue (a truth value).
-    pub const DENIED_BEFORE: &str = "x-sluiced-waited";
+    pub const DENIED_BEFORE: &str = "x-sluiced-denied-before";
     /// Since when the downstream refuses it while it accepts others, on the store's clock (microseconds since the
     /// epoch).
     pub const THROTTLED: &str = "x-sluiced-throttled";

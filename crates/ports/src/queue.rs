@@ -15,6 +15,7 @@ use bytes::Bytes;
 use tokio::sync::{mpsc, oneshot};
 
 use super::message::{HeaderValue, Message, Properties};
+use crate::message::header;
 use sluiced_core::judge::DeadReason;
 use sluiced_core::parking::ParkedQueue;
 use sluiced_core::time::Mono;
@@ -57,6 +58,15 @@ pub enum Verdict {
 
 /// Headers to set, by their names in `message::header`.
 pub type HeaderPatch = Vec<(&'static str, HeaderValue)>;
+
+/// The headers that hold no more once these are set (`header::MAY_END`).
+pub fn ended_by(patch: &[(&str, HeaderValue)]) -> impl Iterator<Item = &'static str> {
+    let sets = |name: &str| patch.iter().any(|(set, _)| *set == name);
+    let is_history = sets(header::ATTEMPTS);
+    header::MAY_END
+        .into_iter()
+        .filter(move |name| is_history && !sets(name))
+}
 
 impl Verdict {
     /// The label of messages that the downstream has.

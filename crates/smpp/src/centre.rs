@@ -84,8 +84,8 @@ impl Centre {
         Err(last)
     }
 
-    /// Connects to an address within this long, and binds there. The bind has a time of its own: a centre may take longer
-    /// for it, and binds that are given up can lock the account.
+    /// Connects to an address within this long, and binds there. The bind has a time of its own: a centre may take
+    /// longer for it, and binds that are given up can lock the account.
     async fn open_at(&self, address: IpAddr, within: Duration) -> Result<ServerStream, OpenError> {
         let too_late = |what, within| OpenError::Unreached(format!("{what} within {within:?}"));
         let connected = timeout(within, self.connect_to(address)).await;

@@ -9,6 +9,7 @@
 //! or the machine behind a balancer is down. So a session is good only once it lived for some seconds ([`GOOD`]). A
 //! shorter one counts as a failure, and the waits double until a session is good.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -97,7 +98,7 @@ pub(super) struct Links {
     failure: Mutex<String>,
     pub(super) room: Arc<Notify>,
     /// How many binds succeeded or failed.
-    tried: watch::Sender<usize>,
+    tried: watch::Sender<BTreeSet<usize>>,
     is_started: AtomicBool,
     /// Takes what the centre delivers; `None`: the centre keeps it.
     arrivals: Option<mpsc::Sender<InboundEvent>>,
@@ -145,7 +146,7 @@ impl Links {
     pub(super) async fn wait_for_binds(&self, bound: Duration) -> Result<(), String> {
         let binds = self.settings.binds;
         let mut tried = self.tried.subscribe();
-        let all = timeout(bound, tried.wait_for(|tried| *tried >= binds)).await;
+        let all = timeout(bound, tried.wait_for(|tried| tried.len() >= binds)).await;
         let standing = lock(&self.sessions).len();
         if standing >= binds {
             return Ok(());
@@ -210,7 +211,7 @@ impl Links {
                     if let Some(more) = bound.event(since) {
                         info!(bind = number, centre = %self.name(), "bound{more}");
                     }
-                    let why = self.hold(stream, &stop).await;
+                    let why = self.hold(number, stream, &stop).await;
                     let lived = self.clock.now().since(since);
                     if lived >= GOOD {
                         bound.over();
@@ -228,7 +229,7 @@ impl Links {
                 warn!(bind = number, centre = %self.name(), why, "not bound{more}");
             }
             *lock(&self.failure) = why;
-            self.tried.send_modify(|tried| *tried += 1);
+            self.note_tried(number);
             let wait = tries.wait(end, rand::rng().random_range(0.0..1.0));
             if stop.run_until_cancelled(sleep(wait)).await.is_none() {
                 return;
@@ -236,12 +237,17 @@ impl Links {
         }
     }
 
+    /// A bind has succeeded or failed.
+    fn note_tried(&self, number: usize) {
+        self.tried.send_if_modified(|tried| tried.insert(number));
+    }
+
     fn name(&self) -> String {
         format!("{}:{}", self.centre.host, self.centre.port)
     }
 
     /// Uses a connection until it ends; returns why it did.
-    async fn hold(&self, stream: ServerStream, stop: &CancellationToken) -> String {
+    async fn hold(&self, number: usize, stream: ServerStream, stop: &CancellationToken) -> String {
         let (input, output) = tokio::io::split(stream);
         let session = Arc::new(Session::new(
             Box::new(output),
@@ -250,7 +256,7 @@ impl Links {
             FIRST_SEQUENCE,
         ));
         lock(&self.sessions).push(Arc::clone(&session));
-        self.tried.send_modify(|tried| *tried += 1);
+        self.note_tried(number);
         self.room.notify_waiters();
         let reader = SessionReader::new(&session, self.settings, self.arrivals.as_ref(), input);
         let why = reader.run(stop).await;

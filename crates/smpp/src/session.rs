@@ -6,8 +6,8 @@
 //! time is left. If the system took the beginning, the rest follows as soon as it can, before anything else;
 //! no other call writes on this connection until then.
 //!
-//! **The window.** At most this many `submit_sm` are without an answer (SMPP 3.4, section 2.9). All segments of a message
-//! are written together or not at all. A call that ends, with its answers or without, makes room.
+//! **The window.** At most this many `submit_sm` are without an answer (SMPP 3.4, section 2.9). All segments of a
+//! message are written together or not at all. A call that ends, with its answers or without, makes room.
 
 use std::collections::HashMap;
 use std::fmt;

@@ -7,6 +7,7 @@ use sluiced_ports::message::{HeaderValue, Message, Properties};
 const FACTS: Facts<'_> = Facts {
     route: "sms",
     attempt: 3,
+    may_repeat: true,
     max_body: 1 << 20,
 };
 

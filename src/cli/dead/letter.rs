@@ -191,6 +191,7 @@ impl Filter {
             max_body: MAX_BODY,
             route: facts.route.unwrap_or_default(),
             attempt: u32::try_from(made).unwrap_or(0).saturating_add(1),
+            may_repeat: false,
         };
         let rendered = templates
             .context(message, about)

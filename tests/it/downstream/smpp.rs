@@ -29,6 +29,7 @@ use crate::support::machine;
 const FACTS: Facts<'_> = Facts {
     route: "sms",
     attempt: 1,
+    may_repeat: false,
     max_body: 1 << 20,
 };
 

@@ -66,8 +66,8 @@ const BACKLOG: u64 = 1_200;
 const SETTLED: Duration = Duration::from_secs(600);
 /// It is never more than this, in KiB.
 const MOST: u64 = 96 * 1024;
-/// A replica that is never killed may take this much more of it in the second half of the time, in KiB, where its memory
-/// has settled before.
+/// A replica that is never killed may take this much more of it in the second half of the time, in KiB, where its
+/// memory has settled before.
 const GROWTH: u64 = 16 * 1024;
 /// Calls give up after this.
 const TIMEOUT: Duration = Duration::from_secs(2);

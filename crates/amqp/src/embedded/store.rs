@@ -21,7 +21,7 @@ use sluiced_ports::clock::Clock;
 use sluiced_ports::connect::Link;
 use sluiced_ports::message::{HeaderValue, Headers, Message, header};
 use sluiced_ports::queue::{
-    Delivery, HeaderPatch, Leftover, Settlement, SettlementSender, Verdict, time_to_close,
+    Delivery, HeaderPatch, Leftover, Settlement, SettlementSender, Verdict, ended_by, time_to_close,
 };
 
 /// Messages that wait in memory at most; then the input is not read on until some are back.
@@ -336,6 +336,9 @@ impl LocalQueue {
 }
 
 fn patch(headers: &mut Headers, patch: HeaderPatch) {
+    for name in ended_by(&patch) {
+        headers.remove(name);
+    }
     for (name, value) in patch {
         headers.insert(name.to_owned(), value);
     }

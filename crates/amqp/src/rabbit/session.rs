@@ -45,7 +45,7 @@ use super::queues::counts::{Counting, News};
 use super::topology::Target;
 use super::topology::queue_check::QueueCheck;
 use consuming::{BrokerDelivery, ConsumerEvent, Consumers, Group};
-use sluiced_core::acks::{Batch, AckKind, Frame};
+use sluiced_core::acks::{AckKind, Batch, Frame};
 use sluiced_core::gate::Tap;
 use sluiced_core::parking::ParkedQueue;
 use sluiced_ports::connect::Link;

@@ -45,11 +45,17 @@ fn what_a_slow_head_blocks_goes_alone() {
     let mut acks = with(3);
     acks.settle(3, AckKind::Ack, (), at(0));
     assert_eq!(acks.frames_due(at(5)).frames, []);
-    assert_eq!(acks.frames_due(at(50)).frames, [frame(AckKind::Ack, 3, false)]);
+    assert_eq!(
+        acks.frames_due(at(50)).frames,
+        [frame(AckKind::Ack, 3, false)]
+    );
     assert_eq!(acks.due(), None);
     acks.settle(1, AckKind::Ack, (), at(60));
     acks.settle(2, AckKind::Ack, (), at(60));
-    assert_eq!(acks.frames_due(at(65)).frames, [frame(AckKind::Ack, 2, true)]);
+    assert_eq!(
+        acks.frames_due(at(65)).frames,
+        [frame(AckKind::Ack, 2, true)]
+    );
 }
 
 #[test]
@@ -114,13 +120,19 @@ fn what_was_not_seen_yet_is_not_settled_along_with_others() {
         assert!(acks.settle(tag, AckKind::Ack, (), at(0)));
     }
     assert!(!acks.settle(2, AckKind::Ack, (), at(0)), "it is not open");
-    assert_eq!(acks.frames_due(at(5)).frames, [frame(AckKind::Ack, 1, false)]);
+    assert_eq!(
+        acks.frames_due(at(5)).frames,
+        [frame(AckKind::Ack, 1, false)]
+    );
     let alone = [frame(AckKind::Ack, 3, false), frame(AckKind::Ack, 4, false)];
     assert_eq!(acks.frames_due(at(50)).frames, alone);
     assert!(acks.note_delivery(2), "it comes late");
     assert!(!acks.note_delivery(2) && !acks.note_delivery(3) && !acks.note_delivery(1));
     assert!(acks.settle(2, AckKind::Ack, (), at(60)));
-    assert_eq!(acks.frames_due(at(65)).frames, [frame(AckKind::Ack, 2, false)]);
+    assert_eq!(
+        acks.frames_due(at(65)).frames,
+        [frame(AckKind::Ack, 2, false)]
+    );
     assert!(!acks.note_delivery(u64::MAX) && acks.note_delivery(5));
 }
 

@@ -187,8 +187,8 @@ pub enum QuotaThen {
     },
 }
 
-/// This many units of a paced limit may be under way, if a call takes this long and slots are leased so far ahead. Rounded
-/// up.
+/// This many units of a paced limit may be under way, if a call takes this long and slots are leased so far ahead.
+/// Rounded up.
 #[must_use]
 pub fn in_flight(per_second: f64, call: Duration, horizon: Duration) -> u64 {
     let ahead = call + horizon;

@@ -91,8 +91,8 @@ impl<N: Clone + Eq + Hash> KeyedStates<N> {
         })
     }
 
-    /// The downstream says that this many units are left of a key for this long (`cell::tighten`). `false`: the asker knows
-    /// another policy than the store, and nothing was done.
+    /// The downstream says that this many units are left of a key for this long (`cell::tighten`). `false`: the asker
+    /// knows another policy than the store, and nothing was done.
     pub fn tighten(
         &mut self,
         name: &N,

@@ -141,7 +141,10 @@ impl<T: Queued> Scheduler<T> {
         let before = permitted + asked;
         let cost = best.cost().get() as usize;
         let useful_from = now + questions.earliest_useful();
-        let Some(sent_at) = self.pacing.sent_at(best.is_urgent(), before, cost, useful_from) else {
+        let Some(sent_at) = self
+            .pacing
+            .sent_at(best.is_urgent(), before, cost, useful_from)
+        else {
             return Due::Later(None);
         };
         let from = sent_at - questions.lead();

@@ -162,7 +162,7 @@ impl Bench {
     ) -> Self {
         let jitter = Jitter::new(7);
         let reserve = kept.map(|pace| LeaseHolder::new(pace, jitter));
-        let pacing = Pacing::with_reserve(LeaseHolder::new(pace, jitter), reserve);
+        let pacing = Pacing::of_rows(LeaseHolder::new(pace, jitter), reserve);
         Self::with(pacing, [pace, kept.unwrap_or(pace)], permit_validity, trip)
     }
 

@@ -156,7 +156,8 @@ impl<T: Queued> Scheduler<T> {
             wait,
             is_far,
         };
-        self.next_actions.push_back(Action::SendAway(item, sent_away));
+        self.next_actions
+            .push_back(Action::SendAway(item, sent_away));
     }
 
     /// For how long a message of a full key is sent away if memory has no place.

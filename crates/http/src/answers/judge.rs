@@ -129,8 +129,8 @@ impl HttpJudge {
     }
 
     /// Whether there are texts, so that the bodies of answers matter.
-    pub(super) fn reads(&self) -> bool {
-        self.0.reads()
+    pub(super) fn has_texts(&self) -> bool {
+        self.0.has_texts()
     }
 }
 

@@ -128,14 +128,14 @@ impl AnswerReader {
         });
         CallContext {
             uri: request.uri().clone(),
-            may_repeat: facts.attempt > 1 || message.redelivered || has_key,
+            may_repeat: facts.may_repeat || has_key,
             about,
         }
     }
 
     /// Whether what an answer means depends on its body.
-    fn reads(&self) -> bool {
-        self.judge.reads() || self.words.decides()
+    fn depends_on_body(&self) -> bool {
+        self.judge.has_texts() || self.words.decides()
     }
 
     /// Reads an answer. One that goes on after the deadline is cut off by dropping it.
@@ -150,7 +150,7 @@ impl AnswerReader {
             StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN
         );
         let is_wanted = self.keeps_answers
-            || self.judge.reads()
+            || self.judge.has_texts()
             || !self.words.is_empty()
             || self.reads_refusals && refuses;
         let mut kept = is_wanted.then(Vec::new);
@@ -209,7 +209,8 @@ impl AnswerReader {
                 headers.get(name).map(String::as_str)
             },
             body: &body,
-            lacks: self.reads() && matches!(read, AnswerRead::Cut(_) | AnswerRead::Unreadable),
+            lacks: self.depends_on_body()
+                && matches!(read, AnswerRead::Cut(_) | AnswerRead::Unreadable),
             may_repeat: context.may_repeat,
             found: TemplateFindings {
                 outcome: said.outcome,
@@ -285,6 +286,7 @@ impl CallContext {
         let facts = Facts {
             route: &about.route,
             attempt: about.attempt,
+            may_repeat: false,
             max_body: about.max_body,
         };
         words.read(&about.message, facts, answer)

@@ -15,7 +15,7 @@ pub fn answers_in_words(http: &Http) -> Vec<String> {
     let Ok(judge) = HttpJudge::new(http.outcomes.lists(), wait, most) else {
         return Vec::new();
     };
-    let before = match (&http.outcome, judge.reads()) {
+    let before = match (&http.outcome, judge.has_texts()) {
         (Some(_), true) => "after the template outcome and the texts, ",
         (Some(_), false) => "after the template outcome, ",
         (None, true) => "after the texts, ",

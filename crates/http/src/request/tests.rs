@@ -11,6 +11,7 @@ use sluiced_settings::{Extra, Needs, load_with};
 const FACTS: Facts<'_> = Facts {
     route: "sms",
     attempt: 2,
+    may_repeat: true,
     max_body: 1 << 20,
 };
 

@@ -168,6 +168,7 @@ impl Results {
         let facts = Facts {
             route,
             attempt: end.calls().max(1),
+            may_repeat: false,
             max_body: self.max_body,
         };
         let context = self

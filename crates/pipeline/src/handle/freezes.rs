@@ -9,10 +9,13 @@ use tracing::{debug, info, warn};
 
 use super::{PacerEvent, PacerHandle};
 use sluiced_core::pacing::Row;
+use sluiced_ports::store::StoreError;
 use sluiced_telemetry::LogLimit;
 
 /// Several calls that were in flight together are throttled together.
 static FROZEN: LogLimit = LogLimit::new(Duration::from_secs(1));
+/// Where the store is away.
+static UNSHARED: LogLimit = LogLimit::new(Duration::from_secs(10));
 static SPENT: LogLimit = LogLimit::new(Duration::from_secs(10));
 
 impl PacerHandle {
@@ -67,7 +70,7 @@ impl PacerHandle {
                     debug!(pacer = %pacer.name, %error, "it is not known whether it is frozen");
                 }
                 Err(error) => {
-                    warn!(pacer = %pacer.name, %error, "only this replica knows of the freeze");
+                    warn_of_unshared(&pacer, &pacer.name, &error);
                 }
             }
         });
@@ -86,11 +89,16 @@ impl PacerHandle {
                 };
                 match pacer.store.freeze(limit, length).await {
                     Ok(freeze) => pacer.send(PacerEvent::FreezeOfRow(row, freeze)),
-                    Err(error) => {
-                        warn!(limit = %limit.name, %error, "only this replica knows of the freeze");
-                    }
+                    Err(error) => warn_of_unshared(&pacer, &limit.name, &error),
                 }
             }
         });
+    }
+}
+
+/// The store was not told of a freeze.
+fn warn_of_unshared(pacer: &PacerHandle, limit: &str, error: &StoreError) {
+    if let Some(more) = UNSHARED.event(pacer.clock.now()) {
+        warn!(limit, %error, "only this replica knows of the freeze{more}");
     }
 }

@@ -110,7 +110,7 @@ impl Owner {
                         ready.send_replace(Link::Down(error.to_string().into()));
                     }
                     failures = failures.saturating_add(1);
-                    BACKOFF.ceiling(failures)
+                    BACKOFF.half_jitter(failures, rand::random())
                 }
             };
             tokio::select! {

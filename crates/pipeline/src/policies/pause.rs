@@ -61,7 +61,7 @@ pub(crate) async fn follow(
             Err(error) => {
                 debug!(route = %route.name, %error, "it is not known whether the route is paused");
                 failures = failures.saturating_add(1);
-                BACKOFF.ceiling(failures)
+                BACKOFF.half_jitter(failures, rand::random())
             }
         };
         let version = known.as_ref().map(|known| known.version);

@@ -13,7 +13,7 @@ use tracing::{info, warn};
 use sluiced_core::ages::Ages;
 use sluiced_core::hours::OpeningHours;
 use sluiced_core::message::TenantShare;
-use sluiced_core::parking::{CameFrom, Choice, Parking, BusiestTenants};
+use sluiced_core::parking::{BusiestTenants, CameFrom, Choice, Parking};
 use sluiced_core::rate::Span;
 use sluiced_core::time::{Mono, Now, StoreTime};
 use sluiced_ports::limits::limit_key;

@@ -27,6 +27,8 @@ pub struct Leftover {
     /// Verdicts that could not be made safe in time (a confirm or an ack is missing): the broker
     /// delivers these again.
     pub unsettled: u64,
+    /// The queue did not answer in time: it is not known whether the verdicts that were given are safe.
+    pub is_unknown: bool,
 }
 
 /// The channels of the task that serves a route: commands come in, deliveries and states go out.
@@ -179,7 +181,10 @@ impl Subscription {
         let mut leftover = self.leftover.clone();
         let left = match timeout(bound, leftover.wait_for(Option::is_some)).await {
             Ok(Ok(left)) => left.unwrap_or_default(),
-            _ => Leftover::default(),
+            _ => Leftover {
+                is_unknown: true,
+                ..Leftover::default()
+            },
         };
         self.task.abort();
         let leave = lock(&self.leave).take();

@@ -88,7 +88,7 @@ impl SimulatedReplica<'_> {
         let rows = setting.route.rows.iter();
         let mut holders = rows.map(|pace| LeaseHolder::new(*pace, jitter));
         let pacing = match holders.next() {
-            Some(main) => Pacing::with_reserve(main, holders.next()),
+            Some(main) => Pacing::of_rows(main, holders.next()),
             None => Pacing::unpaced(),
         };
         let questions = setting.route.permit_validity().map(|permit_validity| {

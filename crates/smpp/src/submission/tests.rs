@@ -43,6 +43,7 @@ fn made(keys: &str, body: &str) -> Result<Submission, Undecodable> {
     let facts = Facts {
         route: "sms",
         attempt: 1,
+        may_repeat: false,
         max_body: 1 << 20,
     };
     template.submission(&message, facts)
@@ -87,6 +88,7 @@ fn a_long_text_is_as_many_as_are_counted() {
         let facts = Facts {
             route: "sms",
             attempt: 1,
+            may_repeat: false,
             max_body: 1 << 20,
         };
         let context = templates.context(&message, facts).expect("JSON");

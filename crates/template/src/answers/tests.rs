@@ -11,6 +11,7 @@ use sluiced_ports::message::Message;
 const FACTS: Facts<'_> = Facts {
     route: "llm",
     attempt: 1,
+    may_repeat: false,
     max_body: 1 << 20,
 };
 

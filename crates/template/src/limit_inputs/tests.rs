@@ -10,6 +10,7 @@ use sluiced_ports::message::HeaderValue;
 const FACTS: Facts<'_> = Facts {
     route: "sms",
     attempt: 1,
+    may_repeat: false,
     max_body: 1 << 20,
 };
 
@@ -215,6 +216,7 @@ fn an_id_that_is_made_here_tells_no_repeat() {
     let facts = Facts {
         route: "sms",
         attempt: 1,
+        may_repeat: false,
         max_body: 1 << 20,
     };
     let mut made = message(r#"{"message_id": "theirs"}"#);

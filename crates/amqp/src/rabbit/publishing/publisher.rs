@@ -4,9 +4,9 @@
 //!
 //! A copy that is not confirmed is published again with backoff: its verdict is decided, and giving the message back
 //! would repeat its call. A copy may exist twice, but it is never missing. One that no queue took for a quarter of the
-//! broker's ack timeout has no place ([`CopyOutcome::Placeless`]): the session must settle its message before the broker
-//! ends the channel, and with it every call under way. `faults` does all of that. Copies that were under way when the
-//! broker closed their channel go alone: it closed it over one of them.
+//! broker's ack timeout has no place ([`CopyOutcome::Placeless`]): the session must settle its message before the
+//! broker ends the channel, and with it every call under way. `faults` does all of that. Copies that were under way
+//! when the broker closed their channel go alone: it closed it over one of them.
 
 mod faults;
 

@@ -311,7 +311,9 @@ impl Session {
         let label = (route, Verdict::GiveBack.label());
         let now = self.context.clock.now();
         let tag = delivery.delivery_tag;
-        self.unsettled.acks.settle(tag, AckKind::Requeue, label, now);
+        self.unsettled
+            .acks
+            .settle(tag, AckKind::Requeue, label, now);
         if let Some(more) = self.context.no_room.event(now) {
             tracing::warn!(
                 route = %self.context.route.name,

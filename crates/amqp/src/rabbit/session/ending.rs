@@ -71,7 +71,7 @@ impl Session {
         match finished {
             Ok(Ok(given_back)) => Leftover {
                 given_back,
-                unsettled: 0,
+                ..Leftover::default()
             },
             Ok(Err(error)) => {
                 tracing::warn!(route = %self.context.route.name, %error, "verdicts could not be made safe");
@@ -147,6 +147,7 @@ impl Session {
         Leftover {
             given_back: without_verdict,
             unsettled: unsettled + self.unsettled.acks.settled() as u64,
+            ..Leftover::default()
         }
     }
 }

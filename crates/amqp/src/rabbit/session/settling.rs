@@ -112,7 +112,9 @@ impl Session {
             return;
         };
         match (outcome, verdict) {
-            (CopyOutcome::Placeless, verdict) => self.set_aside_or_give_back(tag, original, verdict),
+            (CopyOutcome::Placeless, verdict) => {
+                self.set_aside_or_give_back(tag, original, verdict)
+            }
             (CopyOutcome::Safe, PublishingVerdict::Copy(copy)) => {
                 // With the same kept id it is only set aside once more: its verdict is still to come.
                 if copy.kept_id() != original.kept_id() {
@@ -151,7 +153,13 @@ impl Session {
     }
 
     /// The delivery is acknowledged or returned with the next frames.
-    pub(super) fn end_delivery(&mut self, tag: u64, original: &Original, kind: AckKind, label: Label) {
+    pub(super) fn end_delivery(
+        &mut self,
+        tag: u64,
+        original: &Original,
+        kind: AckKind,
+        label: Label,
+    ) {
         self.unsettled.budget.settle(original.size());
         let now = self.context.clock.now();
         self.unsettled.acks.settle(tag, kind, label, now);

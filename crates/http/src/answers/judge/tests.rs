@@ -454,7 +454,7 @@ fn a_text_in_the_body_beats_the_status() {
         ..Lists::default()
     };
     let judge = HttpJudge::new(lists, DEFAULT_WAIT, MAX_WAIT).unwrap();
-    assert!(judge.reads() && !default_judge().reads());
+    assert!(judge.has_texts() && !default_judge().has_texts());
     let says = |status, body: &'static str| {
         let reply = HttpReply {
             body: body.as_bytes(),

@@ -12,6 +12,7 @@ use sluiced_settings::types::{Downstream, Route};
 const FACTS: Facts<'_> = Facts {
     route: "hooks",
     attempt: 1,
+    may_repeat: false,
     max_body: 1 << 20,
 };
 

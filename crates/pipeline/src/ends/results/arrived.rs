@@ -39,6 +39,7 @@ impl Results {
         let facts = Facts {
             route,
             attempt: 1,
+            may_repeat: false,
             max_body: self.max_body,
         };
         let context = self.templates.context_with(&message, facts, Some(&answer));

@@ -14,7 +14,7 @@ use super::{Original, RETURNS, readable};
 use crate::rabbit::messages::marks::MARK;
 use sluiced_ports::marks::MarkKey;
 use sluiced_ports::message::{HeaderValue, Properties, header};
-use sluiced_ports::queue::Publication;
+use sluiced_ports::queue::{Publication, ended_by};
 
 /// The original's user id. The broker closes a channel that publishes under another user's.
 pub(super) const USER_ID: &str = "x-sluiced-user-id";
@@ -87,8 +87,12 @@ pub(in crate::rabbit) fn copy_properties<'a>(
     patch: impl IntoIterator<Item = (&'a str, HeaderValue)>,
     key: &MarkKey,
 ) -> BasicProperties {
+    let patch: Vec<_> = patch.into_iter().collect();
     let mut headers = carried(original);
     headers.retain(|name, _| !is_of_one_wait(name.as_str()));
+    for name in ended_by(&patch) {
+        headers.remove(name);
+    }
     let mut first_seen = |name: &str, value: &ShortString| {
         let value = || AMQPValue::LongString(value.as_str().into());
         headers.entry(name.into()).or_insert_with(value);

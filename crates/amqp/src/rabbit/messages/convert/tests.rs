@@ -84,6 +84,28 @@ fn a_copy_keeps_all_but_what_the_broker_would_act_on() {
     );
 }
 
+/// A freeze ends the time in which a message was refused: its verdict writes that header no more.
+#[test]
+fn what_a_history_does_not_say_any_more_is_gone_from_the_copy() {
+    let mut table = headers();
+    table.insert(header::THROTTLED.into(), AMQPValue::LongLongInt(7));
+    table.insert(header::LAST_STATUS.into(), AMQPValue::LongLongInt(503));
+    let (_, original) = convert_unverified(delivery(table));
+    let has = |patch: Vec<(&str, HeaderValue)>, name: &str| {
+        let copy = copy_properties(&original, patch, &MarkKey::random());
+        copy.headers()
+            .as_ref()
+            .is_some_and(|table| table.contains_key(name))
+    };
+    let attempts = || (header::ATTEMPTS, HeaderValue::Int(0));
+    let status = (header::LAST_STATUS, HeaderValue::Int(429));
+    assert!(!has(vec![attempts()], header::THROTTLED));
+    assert!(!has(vec![attempts()], header::LAST_STATUS));
+    assert!(has(vec![attempts(), status], header::LAST_STATUS));
+    // A copy that is made without a verdict.
+    assert!(has(Vec::new(), header::THROTTLED));
+}
+
 #[test]
 fn a_replay_forgets_the_life_that_is_over_and_keeps_the_message() {
     let mut table = headers();
