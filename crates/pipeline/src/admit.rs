@@ -29,10 +29,10 @@ use sluiced_core::scheduler::{AskedMessage, Question, Scheduler};
 use sluiced_core::time::{Mono, StoreTime};
 use sluiced_ports::limits::{Candidate, Decisions, GrantedCharge, KeyedLimit, LimitStore};
 use sluiced_ports::store::StoreError;
-use sluiced_telemetry::LogLimit;
+use sluiced_telemetry::LogLimits;
 use sluiced_telemetry::waits::{Waits, WaitsFor};
 
-static UNANSWERED: LogLimit = LogLimit::new(Duration::from_secs(10));
+static UNANSWERED: LogLimits = LogLimits::new(Duration::from_secs(10));
 
 /// What a pacer needs to ask its keyed limits.
 #[derive(Debug)]
@@ -208,7 +208,7 @@ impl Admission {
         pacer: &PacerHandle,
         now: Mono,
     ) {
-        if let Some(more) = UNANSWERED.event(now) {
+        if let Some(more) = UNANSWERED.event(&pacer.name, now) {
             let error = error.map_or_else(
                 || "the store answered for another number of messages".to_owned(),
                 |error| error.to_string(),

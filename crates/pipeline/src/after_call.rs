@@ -20,7 +20,7 @@ use sluiced_ports::downstream::{Judgement, Status};
 use sluiced_ports::limits::GrantedCharge;
 use sluiced_ports::lock;
 use sluiced_ports::queue::Verdict;
-use sluiced_telemetry::LogLimit;
+use sluiced_telemetry::LogLimits;
 
 use super::again::send_back_to_pacer;
 use super::ends::journal::{CallLine, UnitsUsed, Why};
@@ -31,7 +31,7 @@ use super::permit::Permit;
 use super::permit::claims::Claims;
 use super::verdict::{add_answer, dead};
 
-static CUT: LogLimit = LogLimit::new(Duration::from_secs(60));
+static CUT: LogLimits = LogLimits::new(Duration::from_secs(60));
 
 /// A call that has come back.
 pub(super) struct AnsweredCall {
@@ -189,7 +189,7 @@ impl AnsweredCall {
 /// The answer asked to wait for longer than is believed.
 fn warn_of_cut_wait(job: &Job, asked: Duration, pacer: &PacerHandle) {
     job.route.meters.waits_cut.increment(1);
-    if let Some(more) = CUT.event(pacer.clock.now()) {
+    if let Some(more) = CUT.event(&job.route.name, pacer.clock.now()) {
         let most = Span(job.route.rules.answers.max_wait);
         warn!(route = %job.route.name, asked = %Span(asked),
             "the downstream asks to wait for longer than max_throttle_wait; calls go on after {most}{more}");

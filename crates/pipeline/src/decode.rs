@@ -21,7 +21,7 @@ use sluiced_ports::downstream::{Call, Facts};
 use sluiced_ports::limits::{Charge, LimitInputs, limit_key, message_key};
 use sluiced_ports::message::{Message, header};
 use sluiced_ports::queue::{Delivery, Verdict};
-use sluiced_telemetry::LogLimit;
+use sluiced_telemetry::LogLimits;
 
 use super::bounds::{check_cost, check_size};
 use super::ends::LeavingMessage;
@@ -33,7 +33,7 @@ use super::route::sharing::MovedMessage;
 use super::route::{Route, RouteLimit};
 use super::verdict::{dead, expired, judge_unfit, parked};
 
-static NO_PRIORITY: LogLimit = LogLimit::new(Duration::from_secs(10));
+static NO_PRIORITY: LogLimits = LogLimits::new(Duration::from_secs(10));
 
 /// Makes a message that waits for its slot from a delivery, or settles it.
 pub(super) fn decode(
@@ -261,7 +261,7 @@ fn demand(route: &Route, inputs: &LimitInputs, now: Mono) -> Demand {
     let priority = inputs.priority.as_ref().map(|made| match made {
         Ok(priority) => *priority,
         Err(why) => {
-            if let Some(more) = NO_PRIORITY.event(now) {
+            if let Some(more) = NO_PRIORITY.event(&route.name, now) {
                 warn!(route = %route.name, %why, "a message has no priority of its own: it has 0{more}");
             }
             0

@@ -17,7 +17,7 @@ use sluiced_core::judge::{Outcome, Remaining};
 use sluiced_core::time::Now;
 use sluiced_ports::downstream::Judgement;
 use sluiced_ports::limits::{Charge, Corrected, Correction, GrantedAt, GrantedCharge, key_id};
-use sluiced_telemetry::LogLimit;
+use sluiced_telemetry::LogLimits;
 use sluiced_template::QuotaReading;
 
 use super::ends::journal::UnitsUsed;
@@ -25,11 +25,11 @@ use super::handle::{PacerEvent, PacerHandle};
 use super::job::Job;
 use super::meters::{IMPLAUSIBLE_ACTUAL, IMPLAUSIBLE_QUOTA};
 
-static USED_UNREADABLE: LogLimit = LogLimit::new(Duration::from_secs(60));
-static USED_IMPLAUSIBLE: LogLimit = LogLimit::new(Duration::from_secs(60));
-static QUOTA_UNREADABLE: LogLimit = LogLimit::new(Duration::from_secs(60));
-static QUOTA_IMPLAUSIBLE: LogLimit = LogLimit::new(Duration::from_secs(60));
-static THROTTLES_UNKNOWN: LogLimit = LogLimit::new(Duration::from_secs(60));
+static USED_UNREADABLE: LogLimits = LogLimits::new(Duration::from_secs(60));
+static USED_IMPLAUSIBLE: LogLimits = LogLimits::new(Duration::from_secs(60));
+static QUOTA_UNREADABLE: LogLimits = LogLimits::new(Duration::from_secs(60));
+static QUOTA_IMPLAUSIBLE: LogLimits = LogLimits::new(Duration::from_secs(60));
+static THROTTLES_UNKNOWN: LogLimits = LogLimits::new(Duration::from_secs(60));
 
 /// The numbers of one answer.
 pub(super) struct Figures<'a> {
@@ -112,7 +112,7 @@ impl<'a> Figures<'a> {
             return ThrottleSubject::All;
         }
         // The name may be content of the answer, and is not logged.
-        if let Some(more) = THROTTLES_UNKNOWN.event(self.pacer.clock.now()) {
+        if let Some(more) = THROTTLES_UNKNOWN.event(&self.job.route.name, self.pacer.clock.now()) {
             warn!(route = %self.job.route.name,
                 "a throttled answer names a limit that does not count its message: see downstream.throttles{more}");
         }
@@ -216,7 +216,7 @@ impl<'a> Figures<'a> {
     fn used_unreadable(&self, limit: &str, is_unanswered: bool) {
         let route = &self.job.route;
         route.meters.actual_unreadable.increment(1);
-        if let Some(more) = USED_UNREADABLE.event(self.pacer.clock.now()) {
+        if let Some(more) = USED_UNREADABLE.event(&route.name, self.pacer.clock.now()) {
             let why = if is_unanswered {
                 "a call had no answer"
             } else {
@@ -230,7 +230,7 @@ impl<'a> Figures<'a> {
     fn used_implausible(&self, limit: &str, most: u64) {
         let route = &self.job.route;
         route.meters.implausible(IMPLAUSIBLE_ACTUAL);
-        if let Some(more) = USED_IMPLAUSIBLE.event(self.pacer.clock.now()) {
+        if let Some(more) = USED_IMPLAUSIBLE.event(&route.name, self.pacer.clock.now()) {
             warn!(route = %route.name, limit, most,
                 "an answer claims that its call used more units than are believed: its cost stands as it was estimated; see limits.X.actual, and max_actual beside it{more}");
         }
@@ -239,7 +239,7 @@ impl<'a> Figures<'a> {
     fn quota_unreadable(&self, limit: &str) {
         let route = &self.job.route;
         route.meters.quota_unreadable.increment(1);
-        if let Some(more) = QUOTA_UNREADABLE.event(self.pacer.clock.now()) {
+        if let Some(more) = QUOTA_UNREADABLE.event(&route.name, self.pacer.clock.now()) {
             warn!(route = %route.name, limit,
                 "the answer does not say what is left of the quota, or in a form that cannot be read: see downstream.quota{more}");
         }
@@ -248,7 +248,7 @@ impl<'a> Figures<'a> {
     fn quota_implausible(&self, limit: &str) {
         let route = &self.job.route;
         route.meters.implausible(IMPLAUSIBLE_QUOTA);
-        if let Some(more) = QUOTA_IMPLAUSIBLE.event(self.pacer.clock.now()) {
+        if let Some(more) = QUOTA_IMPLAUSIBLE.event(&route.name, self.pacer.clock.now()) {
             let most = route.rules.answers.max_wait;
             warn!(route = %route.name, limit, max_throttle_wait = ?most,
                 "the downstream says that its quota is used up for longer than max_throttle_wait: no longer than that counts{more}");

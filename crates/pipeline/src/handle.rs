@@ -20,7 +20,7 @@ use sluiced_ports::clock::Clock;
 use sluiced_ports::limits::{Correction, GrantedCharge};
 use sluiced_ports::lock;
 use sluiced_ports::store::{PacedRow, Store};
-use sluiced_telemetry::LogLimit;
+use sluiced_telemetry::LogLimits;
 
 use super::job::WaitingMessage;
 use super::limit::CurrentPolicy;
@@ -29,7 +29,7 @@ use super::limit::rows::{PacedRows, SlotSource};
 use super::meters::LimitMeters;
 use super::permit::refunder::Refunder;
 
-static KEY_REFUSED: LogLimit = LogLimit::new(Duration::from_secs(10));
+static KEY_REFUSED: LogLimits = LogLimits::new(Duration::from_secs(10));
 
 /// What a stopped pacer left.
 #[derive(Clone, Copy, Debug, Default)]
@@ -219,7 +219,7 @@ impl PacerHandle {
     /// The downstream refuses a key for this long: its messages wait in this replica.
     pub(super) fn refused(&self, key: KeyId, wait: Duration) {
         let now = self.clock.now();
-        if let Some(more) = KEY_REFUSED.event(now) {
+        if let Some(more) = KEY_REFUSED.event(&self.name, now) {
             warn!(pacer = %self.name, ?wait,
                 "the downstream throttles all messages of a key; these wait, others pass{more}");
         }

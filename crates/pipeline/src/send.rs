@@ -12,7 +12,7 @@ use tracing::info;
 use sluiced_core::backoff::Backoff;
 use sluiced_core::leases::Slot;
 use sluiced_ports::downstream::{LeaveBy, NotSent};
-use sluiced_telemetry::LogLimit;
+use sluiced_telemetry::LogLimits;
 
 use super::after_call::AnsweredCall;
 use super::again::{prepare_or_give_back, send_back_to_pacer};
@@ -25,7 +25,7 @@ use super::route::calls::CallInFlight;
 const MISSES_BEFORE_BEHIND: u32 = 3;
 /// How long others go before such a message.
 const BEHIND: Backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(10));
-static LATE: LogLimit = LogLimit::new(Duration::from_secs(10));
+static LATE: LogLimits = LogLimits::new(Duration::from_secs(10));
 
 /// Sends a message whose slot is due and sees it through.
 ///
@@ -123,7 +123,7 @@ async fn put_back_late(mut job: Box<Job>, permit: Permit, pacer: &PacerHandle) {
         let now = pacer.clock.now();
         let wait = BEHIND.ceiling(count - MISSES_BEFORE_BEHIND + 1);
         waiting.not_before = Some(now + wait);
-        if let Some(more) = LATE.event(now) {
+        if let Some(more) = LATE.event(&route.name, now) {
             let bytes = waiting.job.delivery.message().body.len();
             info!(route = %route.name, count, bytes, ?wait,
                 "a call could not be written before its slot had passed, again and again: others go before its message{more}");

@@ -18,13 +18,13 @@ use sluiced_core::time::{StoreTime, micros};
 use sluiced_ports::downstream::Answer;
 use sluiced_ports::message::{HeaderValue, header};
 use sluiced_ports::queue::Verdict;
-use sluiced_telemetry::LogLimit;
+use sluiced_telemetry::LogLimits;
 
 use super::history::{History, time_header};
 use super::route::Route;
 use super::route::rules::{OnDenied, WhenUnsendable};
 
-static IN_PARTS: LogLimit = LogLimit::new(Duration::from_secs(10));
+static IN_PARTS: LogLimits = LogLimits::new(Duration::from_secs(10));
 /// The largest part of an answer that a dead letter keeps, in bytes.
 const MAX_KEPT: usize = 1024;
 
@@ -110,7 +110,7 @@ pub(super) fn leaves_in_parts(route: &Route, history: &History, now: StoreTime) 
         );
         return Some(dead(history, DeadReason::AttemptsExhausted, detail, now));
     }
-    if let Some(more) = IN_PARTS.event(route.ends.now()) {
+    if let Some(more) = IN_PARTS.event(&route.name, route.ends.now()) {
         info!(route = %route.name, attempts = spent,
             "a message that was taken in part leaves this replica or its route: all of its segments are sent again, and an attempt is spent{more}");
     }

@@ -25,7 +25,7 @@ pub mod waits;
 mod waits_for;
 
 pub use health::Health;
-pub use log_limit::{LogLimit, Suppressed};
+pub use log_limit::{LogLimit, LogLimits, Suppressed};
 pub use metric::{Counter, Counters, Gauge, Gauges, Handle, Histogram, Metric, MetricKind};
 pub use readings::{ReadValue, SeriesReading};
 pub use recent::{CHANGE, RecentLine, note_change, recent};

@@ -5,8 +5,9 @@
 //! the number of those in between; the metrics count every one. A fault that lasts is logged when
 //! it begins, when its text changes, and then once per interval.
 
+use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use sluiced_core::time::Mono;
@@ -81,6 +82,34 @@ impl LogLimit {
     }
 }
 
+/// A [`LogLimit`] for each route, pacer or limit, by its name: a busy one hides no line of another. Names are those of
+/// the configuration, so there are few.
+#[derive(Debug)]
+pub struct LogLimits {
+    every: Duration,
+    each: Mutex<BTreeMap<Arc<str>, LogLimit>>,
+}
+
+impl LogLimits {
+    /// At most one line per `every` for each name.
+    #[must_use]
+    pub const fn new(every: Duration) -> Self {
+        Self {
+            every,
+            each: Mutex::new(BTreeMap::new()),
+        }
+    }
+
+    /// See [`LogLimit::event`].
+    pub fn event(&self, name: &Arc<str>, now: Mono) -> Option<Suppressed> {
+        let mut each = lock(&self.each);
+        if !each.contains_key(name) {
+            each.insert(Arc::clone(name), LogLimit::new(self.every));
+        }
+        each.get(name)?.event(now)
+    }
+}
+
 /// How many events were not logged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Suppressed(pub u64);
@@ -100,6 +129,16 @@ mod tests {
 
     fn at(seconds: u64) -> Mono {
         Mono::from_micros(seconds * 1_000_000)
+    }
+
+    #[test]
+    fn each_name_has_its_own_lines() {
+        let limits = LogLimits::new(Duration::from_secs(10));
+        let (busy, quiet) = (Arc::from("busy"), Arc::from("quiet"));
+        assert_eq!(limits.event(&busy, at(0)), Some(Suppressed(0)));
+        assert_eq!(limits.event(&busy, at(1)), None);
+        assert_eq!(limits.event(&quiet, at(1)), Some(Suppressed(0)));
+        assert_eq!(limits.event(&busy, at(10)), Some(Suppressed(1)));
     }
 
     #[test]

@@ -10,13 +10,13 @@ use tracing::{debug, info, warn};
 use super::{PacerEvent, PacerHandle};
 use sluiced_core::pacing::Row;
 use sluiced_ports::store::StoreError;
-use sluiced_telemetry::LogLimit;
+use sluiced_telemetry::LogLimits;
 
 /// Several calls that were in flight together are throttled together.
-static FROZEN: LogLimit = LogLimit::new(Duration::from_secs(1));
+static FROZEN: LogLimits = LogLimits::new(Duration::from_secs(1));
 /// Where the store is away.
-static UNSHARED: LogLimit = LogLimit::new(Duration::from_secs(10));
-static SPENT: LogLimit = LogLimit::new(Duration::from_secs(10));
+static UNSHARED: LogLimits = LogLimits::new(Duration::from_secs(10));
+static SPENT: LogLimits = LogLimits::new(Duration::from_secs(10));
 
 impl PacerHandle {
     /// Freezes the limit: here at once, and through the store for every replica.
@@ -24,7 +24,7 @@ impl PacerHandle {
         let is_first = self.measures.note_refusal(self.clock.now());
         self.send(PacerEvent::FreezeByAnswer { length, is_first });
         self.meters.freezes.increment(1);
-        if let Some(more) = FROZEN.event(self.clock.now()) {
+        if let Some(more) = FROZEN.event(&self.name, self.clock.now()) {
             let of = if self.is_paced() {
                 "the limit is frozen for every replica"
             } else {
@@ -39,7 +39,7 @@ impl PacerHandle {
     /// refused.
     pub(crate) fn freeze_for_quota(&self, length: Duration, left: u64) {
         self.meters.freezes.increment(1);
-        if let Some(more) = SPENT.event(self.clock.now()) {
+        if let Some(more) = SPENT.event(&self.name, self.clock.now()) {
             info!(pacer = %self.name, left, wait = ?length,
                 "the downstream says that its quota is nearly used up; the limit is frozen for every replica{more}");
         }
@@ -98,7 +98,7 @@ impl PacerHandle {
 
 /// The store was not told of a freeze.
 fn warn_of_unshared(pacer: &PacerHandle, limit: &str, error: &StoreError) {
-    if let Some(more) = UNSHARED.event(pacer.clock.now()) {
+    if let Some(more) = UNSHARED.event(&pacer.name, pacer.clock.now()) {
         warn!(limit, %error, "only this replica knows of the freeze{more}");
     }
 }

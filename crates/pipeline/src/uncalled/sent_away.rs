@@ -13,7 +13,7 @@ use sluiced_core::rate::Span;
 use sluiced_core::scheduler::SentAway;
 use sluiced_core::time::{Mono, StoreTime};
 use sluiced_ports::queue::Verdict;
-use sluiced_telemetry::LogLimit;
+use sluiced_telemetry::LogLimits;
 
 use crate::bounds::too_costly;
 use crate::ends::journal::Why;
@@ -21,7 +21,7 @@ use crate::job::WaitingMessage;
 use crate::route::rules::OnDenied;
 use crate::verdict::{self, dead, denied, judge_unfit};
 
-static DENIED: LogLimit = LogLimit::new(Duration::from_secs(10));
+static DENIED: LogLimits = LogLimits::new(Duration::from_secs(10));
 
 /// Removes a message from memory: into the wait ladder, or to the dead-letter queue if the wait is longer
 /// than `max_hold` and its route says so.
@@ -33,7 +33,7 @@ pub(crate) fn send_away(waiting: WaitingMessage, away: &SentAway, now: Mono) {
         denied(&job.history, &limit.name, wait, decided)
     } else {
         if route.rules.on_denied != OnDenied::TellWhen
-            && let Some(more) = DENIED.event(now)
+            && let Some(more) = DENIED.event(&route.name, now)
         {
             info!(route = %route.name, limit = %limit.name, wait = %Span::rough(wait),
                 "denied: the message waits in the ladder, and others pass{more}");

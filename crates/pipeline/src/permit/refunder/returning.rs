@@ -13,13 +13,13 @@ use sluiced_core::scheduler::BATCH_MAX;
 use sluiced_ports::clock::Clock;
 use sluiced_ports::limits::{GrantedCharge, LimitStore};
 use sluiced_ports::store::StoreError;
-use sluiced_telemetry::LogLimit;
+use sluiced_telemetry::{LogLimit, LogLimits};
 
 use super::book::{Done, RefundBook};
 use crate::meters::KeyedMeters;
 use crate::permit::corrections::Corrections;
 
-static LOST: LogLimit = LogLimit::new(Duration::from_secs(10));
+static LOST: LogLimits = LogLimits::new(Duration::from_secs(10));
 static UNSURE: LogLimit = LogLimit::new(Duration::from_secs(10));
 
 /// The store, and the metrics of what is returned to it.
@@ -115,7 +115,7 @@ impl Returning {
             if let Some(meters) = self.meters.get(&limit.name) {
                 meters.leases_lost.increment(1);
             }
-            if let Some(more) = LOST.event(self.clock.now()) {
+            if let Some(more) = LOST.event(&limit.name, self.clock.now()) {
                 warn!(limit = %limit.name,
                     "a call under way is not counted any more: its lease ended, or the store lost its state{more}");
             }
