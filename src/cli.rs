@@ -153,7 +153,7 @@ async fn dispatch(name: &str, command: Command) -> Result<ExitCode, Box<dyn std:
         Command::Check(args) => {
             let strict = args.strict;
             let backends = check::BackendChecks {
-                misfits: wire::backend_faults,
+                faults: wire::backend_faults,
                 probes: |loaded: &_| wire::probes(loaded, strict),
             };
             Ok(check::check(&args, env, backends, &mut out, colour).await?)

@@ -44,7 +44,7 @@ pub struct CheckArgs {
 #[derive(Debug)]
 pub struct BackendChecks<M, P> {
     /// The faults that only backends can find.
-    pub misfits: M,
+    pub faults: M,
     /// Built only for `--connect`.
     pub probes: P,
 }
@@ -69,7 +69,7 @@ where
     } else {
         settings::load(&args.config, env)
     };
-    let loaded = match check_backends(configuration, backends.misfits) {
+    let loaded = match check_backends(configuration, backends.faults) {
         Ok(loaded) => loaded,
         Err(faults) => {
             report(&faults, out, colour)?;
@@ -121,13 +121,13 @@ fn write_in_words(settings: &Settings, out: &mut impl Write) -> io::Result<()> {
 /// A configuration that also has no fault which only backends can find.
 pub(super) fn check_backends(
     loaded: Result<Loaded, Faults>,
-    misfits: impl FnOnce(&Loaded) -> Faults,
+    faults: impl FnOnce(&Loaded) -> Faults,
 ) -> Result<Loaded, Faults> {
     let loaded = loaded?;
-    let misfits = misfits(&loaded);
-    match misfits.count(Severity::Error) {
+    let faults = faults(&loaded);
+    match faults.count(Severity::Error) {
         0 => Ok(loaded),
-        _ => Err(misfits),
+        _ => Err(faults),
     }
 }
 
@@ -198,7 +198,7 @@ mod tests {
         };
         let mut out = Vec::new();
         let backends = BackendChecks {
-            misfits: |loaded: &Loaded| loaded.faults([]),
+            faults: |loaded: &Loaded| loaded.faults([]),
             probes: |_: &Loaded| probes,
         };
         let exit = check(&args, std::iter::empty(), backends, &mut out, false)
@@ -211,7 +211,7 @@ mod tests {
     async fn a_good_configuration_is_ok() {
         let (exit, out) = run(GOOD, CheckArgs::default(), Vec::new()).await;
         let said = "limits.provider: at most 400 units in any 1s, over all replicas\n  \
-            headroom 5ms at first, then from 2ms to 250ms: it follows how late calls leave after its slot, and by how much the time to the downstream varies\n\
+            headroom 5ms at first, then from 2ms to 250ms: it follows how late calls leave after their slots, and by how much the time to the downstream varies\n\
             routes.sms: a message is a dead letter once 5 calls have failed; the first repeat comes within 1s, later ones within up to 5m\n  \
             a message is sent however old it is\n  \
             answers mean by their status (* by default):\n    \
@@ -230,38 +230,38 @@ mod tests {
             (
                 "kind = \"gcra\"\nrate = \"30/1s\"\nburst = 5\nkey = \"{{ body.from }}\"\nlost_wait = \"50ms\"",
                 "limits.x: 30 units evenly in 1s, and up to 5 more at once, for each `{{ body.from }}` over all replicas\n  \
-                    headroom 35ms at first, then from 8ms to 250ms: it follows how late calls leave after it was allowed, and by how much the time to the downstream varies\n  \
+                    headroom 35ms at first, then from 8ms to 250ms: it follows how late calls leave after they were allowed, and by how much the time to the downstream varies\n  \
                     if Redis loses its state, nothing passes for 50ms; what was used up to 200ms before is forgotten then, and up to twice the limit may pass\n",
             ),
             (
                 "kind = \"sliding_log\"\nrate = \"5/1h\"\nlost_wait = \"0s\"",
                 "limits.x: at most 5 units in any 1h, over all replicas\n  \
-                    headroom 5s at first, then from 8ms to 5s: it follows how late calls leave after it was allowed, and by how much the time to the downstream varies\n  \
+                    headroom 5s at first, then from 8ms to 5s: it follows how late calls leave after they were allowed, and by how much the time to the downstream varies\n  \
                     if Redis loses its state, calls go on at once; what was used up to 1h before is forgotten then, and up to twice the limit may pass\n",
             ),
             (
                 "kind = \"fixed_window\"\nrate = \"1/day\"\ntimezone = \"Europe/Berlin\"\nlost_wait = \"forever\"",
                 "limits.x: at most 1 unit in each day of Europe/Berlin, and up to twice as many around the end of one, over all replicas\n  \
-                    headroom 5s at first, then from 8ms to 5s: it follows how late calls leave after it was allowed, and by how much the time to the downstream varies\n  \
+                    headroom 5s at first, then from 8ms to 5s: it follows how late calls leave after they were allowed, and by how much the time to the downstream varies\n  \
                     if Redis loses its state, nothing passes until nothing that was used before can count: up to 1d1h\n",
             ),
             (
                 "kind = \"fixed_window\"\nrate = \"60/1h\"\nkey = \"{{ none if body.user else body.ip }}\"\nlost_wait = \"forever\"",
                 "limits.x: at most 60 units in each 1h from a first call on, and up to twice as many around the end of one, for each `{{ none if body.user else body.ip }}` over all replicas\n  \
-                    headroom 5s at first, then from 8ms to 5s: it follows how late calls leave after it was allowed, and by how much the time to the downstream varies\n  \
+                    headroom 5s at first, then from 8ms to 5s: it follows how late calls leave after they were allowed, and by how much the time to the downstream varies\n  \
                     messages whose key is none are not counted by this limit\n  \
                     if Redis loses its state, nothing passes until nothing that was used before can count: up to 1h\n",
             ),
             (
                 "kind = \"token_bucket\"\ncapacity = 9\nrefill = 2\ninterval = \"1s\"",
                 "limits.x: up to 9 units at once, and 2 more every 1s, over all replicas\n  \
-                    headroom 35ms at first, then from 8ms to 250ms: it follows how late calls leave after it was allowed, and by how much the time to the downstream varies\n  \
+                    headroom 35ms at first, then from 8ms to 250ms: it follows how late calls leave after they were allowed, and by how much the time to the downstream varies\n  \
                     if Redis loses its state, nothing passes until nothing that was used before can count: up to 5s\n",
             ),
             (
                 "kind = \"concurrency\"\nlimit = 3\nlease = \"2m\"",
                 "limits.x: at most 3 units in flight at once, over all replicas\n  \
-                    headroom 1s200ms at first, then from 8ms to 5s: it follows how late calls leave after it was allowed, and by how much the time to the downstream varies\n  \
+                    headroom 1s200ms at first, then from 8ms to 5s: it follows how late calls leave after they were allowed, and by how much the time to the downstream varies\n  \
                     if Redis loses its state, nothing passes for 1m; what was used up to 2m before is forgotten then, and up to twice the limit may pass\n",
             ),
             (
@@ -272,7 +272,7 @@ mod tests {
                 "kind = \"once\"\nkey = \"{{ message_id }}\"\non_unknown = \"dead_letter\"",
                 "limits.x: one accepted message within 1d, and later ones are repeats, for each `{{ message_id }}` of each queue over all replicas\n  \
                     a repeat is done without a call; a message whose replica died during its call waits for 30s and then is a dead letter with the reason unknown, perhaps without a call\n  \
-                    headroom 300ms at first, then from 8ms to 5s: it follows how late calls leave after it was allowed, and by how much the time to the downstream varies\n  \
+                    headroom 300ms at first, then from 8ms to 5s: it follows how late calls leave after they were allowed, and by how much the time to the downstream varies\n  \
                     if Redis loses its state, it is forgotten what was accepted: a repeat is called once more\n  \
                     Redis remembers up to 34560000 keys at a time (400 messages a second, each for 1d): about 7.7 GiB of memory\n",
             ),
@@ -330,7 +330,7 @@ mod tests {
             ..CheckArgs::default()
         };
         let at = |steps: &[&str]| settings::KeyPath::of(steps);
-        let misfits = |loaded: &Loaded| {
+        let faults = |loaded: &Loaded| {
             loaded.faults([
                 (
                     at(&["routes", "sms", "downstream", "url"]),
@@ -344,7 +344,7 @@ mod tests {
         };
         let mut out = Vec::new();
         let backends = BackendChecks {
-            misfits,
+            faults,
             probes: |_: &Loaded| unreachable!("wrong configurations are not tried"),
         };
         let exit = check(&args, std::iter::empty(), backends, &mut out, false);

@@ -251,11 +251,6 @@ fn log_end(settled: &SettledCounts, remains: &PipelineLeftover) {
         is_unknown,
     } = *remains;
     let (done, dead) = (settled.done(), settled.dead());
-    if is_unknown {
-        warn!(
-            "a queue did not answer in time: the messages of the last verdicts may be delivered again"
-        );
-    }
     if abandoned + unsettled > 0 {
         warn!(
             done,

@@ -27,7 +27,7 @@ pub fn backend_faults(loaded: &Loaded) -> Faults {
     // Where nothing is connected, certificates need not exist.
     let connects = !loaded.secrets.are_made_up();
     let certificates = match connects {
-        true => tls_misfits(loaded),
+        true => tls_faults(loaded),
         false => Vec::new(),
     };
     let limits = loaded.settings.limits.iter();
@@ -45,7 +45,7 @@ pub fn backend_faults(loaded: &Loaded) -> Faults {
 }
 
 /// Certificates of the servers that cannot be used.
-fn tls_misfits(loaded: &Loaded) -> Vec<(KeyPath, String)> {
+fn tls_faults(loaded: &Loaded) -> Vec<(KeyPath, String)> {
     let (settings, secrets) = (&loaded.settings, &loaded.secrets);
     let mut tls = Vec::new();
     if settings.backend.queue == QueueBackend::Rabbitmq {

@@ -68,20 +68,15 @@ impl PlannedRoute {
     /// # Errors
     /// When a limit cannot count it.
     pub fn limit_inputs(&self, message: &Message) -> Result<LimitInputs, Undecodable> {
-        self.templates.of(message, self.facts())
+        self.templates.of(message, self.facts_of(message, 1))
     }
 
-    /// The facts of its first call.
-    fn facts(&self) -> Facts<'_> {
-        self.facts_of(1)
-    }
-
-    /// The facts of this call of it, from 1.
-    pub(super) fn facts_of(&self, attempt: u32) -> Facts<'_> {
+    /// The facts of this call of a message, from 1.
+    pub(super) fn facts_of(&self, message: &Message, attempt: u32) -> Facts<'_> {
         Facts {
             route: &self.name,
             attempt,
-            may_repeat: attempt > 1,
+            may_repeat: attempt > 1 || message.redelivered,
             max_body: self.rules.max_body,
         }
     }

@@ -131,7 +131,7 @@ impl Trial {
         let inputs = self
             .route
             .templates
-            .of(message, self.route.facts_of(attempt))?;
+            .of(message, self.route.facts_of(message, attempt))?;
         for (limit, charge) in self.route.limits.iter().zip(&inputs.charges) {
             let most = limit.rule.as_ref().map(Rule::max_cost);
             if let (Some(most), Some(charge)) = (most, charge) {
@@ -158,7 +158,7 @@ impl Trial {
         message: &Message,
         attempt: u32,
     ) -> Result<RenderedMessage, Undecodable> {
-        let facts = self.route.facts_of(attempt);
+        let facts = self.route.facts_of(message, attempt);
         let http = match &self.downstream {
             BuiltDownstream::Http(http) => http,
             BuiltDownstream::Smpp(smpp) => {
@@ -184,7 +184,7 @@ impl Trial {
         attempt: u32,
         given: TestAnswer,
     ) -> Result<Forecast, ForecastError> {
-        let facts = self.route.facts_of(attempt);
+        let facts = self.route.facts_of(message, attempt);
         let judgement = match (&self.downstream, given) {
             (BuiltDownstream::Http(http), TestAnswer::Http(answer)) => {
                 http.judged(message, facts, answer)?

@@ -128,7 +128,7 @@ impl<L: Clone> Acks<L> {
         self.out.insert(tag)
     }
 
-    /// The kind of a delivery is decided. Returns `false` if it is not outstanding (settled before).
+    /// It is decided how a delivery is settled. Returns `false` if it is not outstanding (settled before).
     pub fn settle(&mut self, tag: u64, kind: AckKind, label: L, now: Mono) -> bool {
         if !self.out.remove(&tag) {
             return false;
@@ -152,7 +152,7 @@ impl<L: Clone> Acks<L> {
         self.due
     }
 
-    /// Deliveries without a kind.
+    /// Deliveries that are not settled yet.
     #[must_use]
     pub fn outstanding(&self) -> usize {
         self.out.len()

@@ -33,6 +33,8 @@ pub(super) struct History {
     pub(super) first_seen: StoreTime,
     /// The end of its AMQP expiration.
     pub(super) expires: Option<StoreTime>,
+    /// Its headers say since when it is refused. Once that holds no more, they must be written again.
+    had_refusal: bool,
     /// A limit has sent it away before.
     pub(super) was_denied: bool,
     /// The broker has handed out this message, or the message that it is a copy of, before: a replica may have called
@@ -56,7 +58,7 @@ impl History {
         let published = published(message).map(|at| at + TIMESTAMP_UNIT);
         let expires = time(header::EXPIRES).or_else(|| {
             let lifetime = Duration::from_millis(message.properties.expiration?);
-            Some(published.unwrap_or(now) + lifetime)
+            Some(published.map_or(now, |at| at.min(now)) + lifetime)
         });
         Self {
             made_id: made_id(message),
@@ -73,6 +75,7 @@ impl History {
             // A later time, which a publisher may write, would keep it young forever.
             first_seen: time(header::FIRST_SEEN).map_or(now, |at| at.min(now)),
             expires,
+            had_refusal: message.headers.contains_key(header::THROTTLED),
             was_denied: message.headers.contains_key(header::DENIED_BEFORE),
             redelivered: message.redelivered || message.headers.contains_key(header::REDELIVERED),
             parked: message.headers.contains_key(header::PARKED),
@@ -81,8 +84,8 @@ impl History {
         }
     }
 
-    /// Whether an earlier call may have been taken: it failed, or a replica had the message before. A call that failed
-    /// while the breaker was open spent no attempt, and left its status.
+    /// Whether an earlier call may have been taken: one failed, or a replica had the message before. The last call
+    /// spent no attempt if it failed while the breaker was open, and left its status.
     pub(super) fn may_repeat(&self) -> bool {
         let failed_last = self.tries.last_status.is_some_and(|status| status >= 500);
         self.redelivered || self.tries.attempts > 0 || failed_last
@@ -136,7 +139,8 @@ impl History {
     /// Back to its queue. A message that has failed or was refused before, or was taken in part, goes there through the
     /// wait ladder, when its `wait` is over: otherwise that would be forgotten.
     pub(super) fn back(&self, wait: Duration, now: StoreTime) -> Verdict {
-        if self.tries.spent() > 0 || self.tries.refused_since.is_some() {
+        let was_refused = self.had_refusal || self.tries.refused_since.is_some();
+        if self.tries.spent() > 0 || was_refused {
             self.later(wait, now)
         } else {
             Verdict::GiveBack

@@ -81,7 +81,7 @@ pub struct PipelineLeftover {
     pub given_back: u64,
     /// Verdicts that could not be made safe in time: the broker delivers these again.
     pub unsettled: u64,
-    /// A queue did not answer in time: it is not known whether the verdicts that were given are safe.
+    /// A queue did not report its end: it is not known whether the verdicts that were given are safe.
     pub is_unknown: bool,
 }
 
@@ -327,12 +327,17 @@ impl Pipeline {
         }
         let subscriptions = self.routes.iter().map(|(route, _)| &route.subscription);
         let closes = subscriptions.map(|subscription| subscription.close(CLOSE_BOUND));
-        for Leftover {
-            given_back,
-            unsettled,
-            is_unknown,
-        } in futures::future::join_all(closes).await
-        {
+        let left = futures::future::join_all(closes).await;
+        for ((route, _), left) in self.routes.iter().zip(left) {
+            let Leftover {
+                given_back,
+                unsettled,
+                is_unknown,
+            } = left;
+            if is_unknown {
+                tracing::warn!(route = %route.name,
+                    "its queue did not report an end: the messages of the last verdicts may be delivered again");
+            }
             leftover.given_back += given_back;
             leftover.unsettled += unsettled;
             leftover.is_unknown |= is_unknown;

@@ -27,7 +27,7 @@ pub mod header {
     /// When it was parked, on the store's clock (microseconds since the epoch): it is not parked again.
     pub const PARKED: &str = "x-sluiced-parked";
     /// A limit denied it before, and it came back through a wait queue (a truth value).
-    pub const DENIED_BEFORE: &str = "x-sluiced-denied-before";
+    pub const DENIED_BEFORE: &str = "x-sluiced-waited";
     /// Since when the downstream refuses it while it accepts others, on the store's clock (microseconds since the
     /// epoch).
     pub const THROTTLED: &str = "x-sluiced-throttled";

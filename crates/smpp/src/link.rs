@@ -97,7 +97,7 @@ pub(super) struct Links {
     /// Why the last connection could not be opened, or was lost.
     failure: Mutex<String>,
     pub(super) room: Arc<Notify>,
-    /// How many binds succeeded or failed.
+    /// The binds that succeeded or failed.
     tried: watch::Sender<BTreeSet<usize>>,
     is_started: AtomicBool,
     /// Takes what the centre delivers; `None`: the centre keeps it.

@@ -206,7 +206,7 @@ async fn forged_headers() {
         "x-sluiced-not-before",
         "x-sluiced-first-seen",
         "x-sluiced-expires",
-        "x-sluiced-denied-before",
+        "x-sluiced-waited",
         "x-sluiced-parked",
         "x-death",
     ];

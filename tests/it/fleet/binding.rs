@@ -63,7 +63,7 @@ async fn a_backlog_of_one_key_goes_through_wait_queues_once() {
     let plan = Plan {
         // Most of them do not fit into the memory.
         keys: "prefetch = 50\nmax_hold = \"30s\"\n",
-        marked: "{{ body.to }}/{{ headers['x-sluiced-denied-before'] | default('never') }}",
+        marked: "{{ body.to }}/{{ headers['x-sluiced-waited'] | default('never') }}",
         ..plan("hot", "100/1s", hot.table(""))
     };
     let mut fleet = plan.prepare().await;

@@ -186,7 +186,7 @@ async fn a_denied_message_comes_back_when_its_limit_has_room() {
     let downstream = Recorder::accepting().await;
     broker.publish(name, (1..=4).map(|n| to(n, "one"))).await;
     let mut route = route(name, &["provider", "sender"], &downstream);
-    route.caller = "{{ headers['x-sluiced-denied-before'] | default('never') }}".to_owned();
+    route.caller = "{{ headers['x-sluiced-waited'] | default('never') }}".to_owned();
     route.keys += "max_hold = \"100ms\"\n";
     let config = with(
         config(name, vec![route]),

@@ -26,7 +26,7 @@ use sluiced_ports::queue::{
 
 /// Messages that wait in memory at most; then the input is not read on until some are back.
 const WAITING: usize = 100_000;
-/// So many bytes of all messages that are not settled; beyond it the input is not read on either.
+/// The most bytes of all messages that are not settled; beyond it the input is not read on either.
 const MOST_BYTES: usize = 256 << 20;
 
 /// A message of the input that is not settled: ready, handed out, parked or waiting.

@@ -187,7 +187,7 @@ const SPEAKING: [([u8; 4], &[Part]); 3] = [
 enum FrameState {
     /// Before a payload.
     Prefix,
-    /// So many bytes that are not checked.
+    /// This many bytes that are not checked.
     Pass(usize),
     /// A payload that is checked, with its end; this many bytes are still to come.
     Hold(usize),

@@ -29,7 +29,7 @@ pub(super) struct HttpReply<'a> {
     /// 100 to 999.
     pub(super) status: u16,
     pub(super) headers: Headers<'a>,
-    /// The first bytes of the body, if [`HttpJudge::reads`] them.
+    /// The first bytes of the body, if [`HttpJudge::has_texts`] them.
     pub(super) body: &'a [u8],
     /// The body matters, and a part of it did not come or cannot be decoded.
     pub(super) lacks: bool,

@@ -38,7 +38,7 @@ const QUIET: Duration = Duration::from_secs(2);
 const ASKED_EVERY: Duration = Duration::from_secs(10);
 /// A peer that has not answered a PING for this long gets no new calls.
 const DOUBT: Duration = Duration::from_secs(2);
-/// So long after that, the connection counts as gone.
+/// This long after that, the connection counts as gone.
 const GONE: Duration = Duration::from_secs(6);
 /// This long a connection may take to close.
 const CLOSING: Duration = Duration::from_secs(1);

@@ -70,7 +70,7 @@ impl PacerHandle {
                     debug!(pacer = %pacer.name, %error, "it is not known whether it is frozen");
                 }
                 Err(error) => {
-                    warn_of_unshared(&pacer, &pacer.name, &error);
+                    warn_of_unshared(&pacer, &error);
                 }
             }
         });
@@ -89,7 +89,7 @@ impl PacerHandle {
                 };
                 match pacer.store.freeze(limit, length).await {
                     Ok(freeze) => pacer.send(PacerEvent::FreezeOfRow(row, freeze)),
-                    Err(error) => warn_of_unshared(&pacer, &limit.name, &error),
+                    Err(error) => warn_of_unshared(&pacer, &error),
                 }
             }
         });
@@ -97,8 +97,8 @@ impl PacerHandle {
 }
 
 /// The store was not told of a freeze.
-fn warn_of_unshared(pacer: &PacerHandle, limit: &str, error: &StoreError) {
+fn warn_of_unshared(pacer: &PacerHandle, error: &StoreError) {
     if let Some(more) = UNSHARED.event(&pacer.name, pacer.clock.now()) {
-        warn!(limit, %error, "only this replica knows of the freeze{more}");
+        warn!(pacer = %pacer.name, %error, "only this replica knows of the freeze{more}");
     }
 }

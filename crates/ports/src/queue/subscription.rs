@@ -27,7 +27,7 @@ pub struct Leftover {
     /// Verdicts that could not be made safe in time (a confirm or an ack is missing): the broker
     /// delivers these again.
     pub unsettled: u64,
-    /// The queue did not answer in time: it is not known whether the verdicts that were given are safe.
+    /// The queue did not report its end: it is not known whether the verdicts that were given are safe.
     pub is_unknown: bool,
 }
 

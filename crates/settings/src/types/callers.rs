@@ -28,7 +28,7 @@ table! {
         priority: u8 = Whole(0..=9), Default 0;
         /// The longest `wait` that a request may ask for.
         max_wait: Length = SPAN, Default "30s";
-        /// So many requests may wait at a time. One more is refused at once (503).
+        /// How many requests may wait at a time. One more is refused at once (503).
         max_waiting: u16 = Whole(1..=60_000), Default 10000;
         /// How long after its permit the call of a caller may reach the downstream: how long the program takes, and by
         /// how much its way varies. The headroom of the limits must keep it for the way: "auto" does. Callers that

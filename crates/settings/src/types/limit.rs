@@ -201,7 +201,7 @@ words! {
 }
 
 table! {
-    /// So many units in a window that has a beginning. Twice as many can pass around an edge.
+    /// Units in a window that has a beginning. Twice as many can pass around an edge.
     #[derive(Clone, Debug, Deserialize, Serialize)]
     pub struct FixedWindow {
         /// Units per window: a duration ("10/1d"), or a word of the calendar with second, minute, hour, day (23 to
@@ -216,7 +216,7 @@ table! {
 }
 
 table! {
-    /// Exactly so many units in any window; it remembers each of them.
+    /// Units in any window, counted exactly: it remembers each of them.
     #[derive(Clone, Debug, Deserialize, Serialize)]
     pub struct SlidingLog {
         /// Units in any window of this length.
@@ -225,7 +225,7 @@ table! {
 }
 
 table! {
-    /// So many units in flight at once.
+    /// Units in flight at once.
     #[derive(Clone, Debug, Deserialize, Serialize)]
     pub struct Concurrency {
         /// Units in flight at once.

@@ -33,7 +33,7 @@ const LEAST_KEYED: Headroom = Headroom {
     late: Duration::from_micros(7_500),
     way: Duration::from_micros(500),
 };
-/// The horizon is so many headrooms long.
+/// How many headrooms long the horizon is.
 const HEADROOMS_AHEAD: u32 = 4;
 /// The most that a message with a computed cost may take of a paced limit without `max_cost`.
 const MAX_COST: NonZeroU32 = NonZeroU32::new(10).expect("ten is not zero");

@@ -37,7 +37,7 @@ use sluiced_core::parking::ParkedQueue;
 use sluiced_core::time::Mono;
 use sluiced_ports::queue::QueuePart;
 
-/// After so many rounds a wait queue that never was there is looked for again: each look costs a channel.
+/// After this many rounds a wait queue that never was there is looked for again: each look costs a channel.
 const PATIENCE: u32 = 6;
 /// How often the broker is asked while messages are parked.
 const OFTEN: Duration = Duration::from_secs(1);

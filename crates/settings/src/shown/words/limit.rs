@@ -136,12 +136,13 @@ impl Limit {
     }
 
     fn late_words(&self) -> String {
-        let from = match self {
-            Self::Paced(_) => "its slot",
-            _ => "it was allowed",
-        };
+        let is_paced = self.as_paced().is_some();
         let Headroom { late, way } = self.headroom();
         if let Some(bounds) = self.follows() {
+            let from = match is_paced {
+                true => "their slots",
+                false => "they were allowed",
+            };
             return format!(
                 "headroom {} at first, then from {} to {}: it follows how late calls leave after {from}, and by how much the time to the downstream varies",
                 Span(late + way),
@@ -149,6 +150,10 @@ impl Limit {
                 Span(bounds.most)
             );
         }
+        let from = match is_paced {
+            true => "its slot",
+            false => "it was allowed",
+        };
         format!(
             "a call may leave up to {} after {from}; the time of its way to the downstream may vary by {}",
             Span(late),
