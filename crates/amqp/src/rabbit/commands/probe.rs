@@ -64,7 +64,7 @@ pub fn hosts(options: &RabbitOptions) -> Result<Vec<String>, RabbitError> {
         .collect())
 }
 
-/// Makes the connections of a replica to the broker at `options.settings.urls[index]`, and logs in. Ends within the
+/// Makes the connections of a replica to the broker at `options.settings.urls[index]`, and logs in. Each may take the
 /// connect timeout.
 ///
 /// # Errors
@@ -79,14 +79,16 @@ pub async fn broker(options: &RabbitOptions, index: usize) -> Result<(), RabbitE
         .take(1)
         .collect();
     let connections = Connections::of_a_command(&options)?;
-    // `run` needs all three at a time, and a user or a virtual host may have a limit of them.
-    let opened = tokio::try_join!(
-        connections.consuming.acquire(),
-        connections.publishing.acquire(),
-        connections.counting.acquire()
-    );
+    // `run` needs all three at a time, and a user or a virtual host may have a limit of them. RabbitMQ counts a
+    // connection a moment after it was opened, so they are opened one after the other.
+    let opened = async {
+        connections.consuming.acquire().await?;
+        connections.publishing.acquire().await?;
+        connections.counting.acquire().await.map(drop)
+    };
+    let opened = opened.await;
     connections.leave(Instant::now() + CLOSING).await;
-    opened.map(drop)
+    opened
 }
 
 /// What a fleet of this RabbitMQ is called if no name is written: see `RabbitQueue::fleet`. Each URL may take the
