@@ -205,8 +205,8 @@ async fn answers(
         }
     }
     let rules = &trial.route.rules;
-    let own_hours = rules.own_hours.as_ref().zip(inputs.zone.clone());
-    let own_hours = own_hours.map(|(hours, zone)| hours.in_zone(zone));
+    let zoned = rules.own_hours.as_ref().zip(inputs.zone.clone());
+    let own_hours = zoned.map(|(hours, zone)| hours.in_zone(zone));
     if let (Some(hours), Some(now)) = (own_hours.as_ref().or(rules.hours.as_ref()), now) {
         let wait = hours.opens(now).since(now);
         let what = match wait.is_zero() {

@@ -71,7 +71,11 @@ async fn later_comes_back_whole_and_not_early(backend: Backend) {
     let delivery = bench.next().await;
     let before = delivery.message().clone();
     let settled = Instant::now();
-    assert!(delivery.settle(later(Duration::from_secs(1))));
+    let mut refused = later(Duration::from_secs(1));
+    if let Verdict::Later { headers, .. } = &mut refused {
+        headers.extend(header::MAY_END.map(|name| (name, HeaderValue::Int(5))));
+    }
+    assert!(delivery.settle(refused));
     let again = bench.next().await;
     assert!(settled.elapsed() >= Duration::from_secs(1));
     let after = again.message();
@@ -82,6 +86,9 @@ async fn later_comes_back_whole_and_not_early(backend: Backend) {
     assert!(!after.redelivered);
     assert_eq!(after.headers[header::ATTEMPTS].as_int(), Some(2));
     assert_eq!(after.headers[header::NOT_BEFORE].as_int(), Some(77));
+    for name in header::MAY_END {
+        assert_eq!(after.headers[name].as_int(), Some(5), "{name}");
+    }
     for (name, value) in &before.headers {
         assert_eq!(&after.headers[name], value);
     }
@@ -91,6 +98,9 @@ async fn later_comes_back_whole_and_not_early(backend: Backend) {
     assert!(settled.elapsed() >= Duration::from_secs(2));
     assert_eq!(third.message().body, before.body);
     assert_eq!(third.message().routing_key, before.routing_key);
+    for name in header::MAY_END {
+        assert!(!third.message().headers.contains_key(name), "{name}");
+    }
     assert!(third.settle(Verdict::Done));
     bench.close().await;
     assert_eq!(bench.remaining().await, BTreeSet::new());

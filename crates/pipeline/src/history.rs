@@ -55,10 +55,9 @@ impl History {
                 .and_then(|micros| u64::try_from(micros).ok())
                 .map(StoreTime::from_micros)
         };
-        let published = published(message).map(|at| at + TIMESTAMP_UNIT);
         let expires = time(header::EXPIRES).or_else(|| {
             let lifetime = Duration::from_millis(message.properties.expiration?);
-            Some(published.map_or(now, |at| at.min(now)) + lifetime)
+            Some(published_by(message, now) + lifetime)
         });
         Self {
             made_id: made_id(message),
@@ -158,10 +157,7 @@ impl History {
         message: &Message,
         max_age: Option<Duration>,
     ) -> Option<StoreTime> {
-        let youngest = published(message).map_or(self.first_seen, |at| {
-            self.first_seen.min(at + TIMESTAMP_UNIT)
-        });
-        let aged = max_age.map(|age| youngest + age);
+        let aged = max_age.map(|age| published_by(message, self.first_seen) + age);
         [aged, self.expires].into_iter().flatten().min()
     }
 }
@@ -188,6 +184,11 @@ fn made_id(message: &Message) -> Option<Uuid> {
 fn published(message: &Message) -> Option<StoreTime> {
     let seconds = message.properties.timestamp?;
     seconds.checked_mul(1_000_000).map(StoreTime::from_micros)
+}
+
+/// The latest time at which it may have been published: it was `seen` then.
+fn published_by(message: &Message, seen: StoreTime) -> StoreTime {
+    published(message).map_or(seen, |at| seen.min(at + TIMESTAMP_UNIT))
 }
 
 /// How long it must wait, as its header says.
@@ -252,6 +253,22 @@ mod tests {
         assert!(history.deadline(&message, max_age) > Some(now));
         let late = NOW + Duration::from_millis(1_801);
         assert!(History::of(&message, late).deadline(&message, None) < Some(late));
+    }
+
+    /// A freeze ended the time of its refusals. A nack would leave the header that says since when it is refused.
+    #[test]
+    fn a_message_that_is_refused_no_more_is_given_back_without_that_time() {
+        let mut message = Message::default();
+        let since = HeaderValue::Int(5);
+        message.headers.insert(header::THROTTLED.to_owned(), since);
+        let mut history = History::of(&message, NOW);
+        history.tries.refused_since = None;
+        let Verdict::Later { headers, .. } = history.back(Duration::ZERO, NOW) else {
+            panic!("it goes through the wait ladder");
+        };
+        assert!(headers.iter().all(|(name, _)| *name != header::THROTTLED));
+        let never = History::of(&Message::default(), NOW);
+        assert_eq!(never.back(Duration::ZERO, NOW), Verdict::GiveBack);
     }
 
     #[test]

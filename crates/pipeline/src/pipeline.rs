@@ -327,8 +327,8 @@ impl Pipeline {
         }
         let subscriptions = self.routes.iter().map(|(route, _)| &route.subscription);
         let closes = subscriptions.map(|subscription| subscription.close(CLOSE_BOUND));
-        let left = futures::future::join_all(closes).await;
-        for ((route, _), left) in self.routes.iter().zip(left) {
+        let leftovers = futures::future::join_all(closes).await;
+        for ((route, _), left) in self.routes.iter().zip(leftovers) {
             let Leftover {
                 given_back,
                 unsettled,

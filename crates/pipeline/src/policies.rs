@@ -108,7 +108,7 @@ pub struct KeyedPolicy {
 pub(super) struct PolicyWatch<T> {
     declarer: PolicyDeclarer,
     file: FileWatch<T>,
-    follower: KnownPolicy,
+    known_policy: KnownPolicy,
     following: FollowedHeadroom,
     /// Notified when an answer came under another version.
     outdated: Arc<Notify>,
@@ -135,7 +135,7 @@ impl<T: Send> PolicyWatch<T> {
         let limit = &declarer.limit;
         Self {
             following: FollowedHeadroom::new(Arc::clone(limit), routes),
-            follower: KnownPolicy::new(Arc::clone(limit)),
+            known_policy: KnownPolicy::new(Arc::clone(limit)),
             declarer,
             file,
             outdated,
@@ -160,11 +160,11 @@ impl<T: Send> PolicyWatch<T> {
     /// before the next round.
     async fn round(&mut self, adopt: &(impl Fn(Arc<CurrentPolicy>, T) + Sync)) -> Duration {
         let file = self.file.borrow_and_update().clone();
-        let (declarer, limit) = (&self.declarer, &self.follower.limit);
+        let (declarer, limit) = (&self.declarer, &self.known_policy.limit);
         let declaration = Declaration {
             replica: declarer.replica.clone(),
             file: file.policy(),
-            known: self.follower.known.as_deref().cloned(),
+            known: self.known_policy.known.as_deref().cloned(),
         };
         let policy = match declarer.policy().declare(&declaration).await {
             Ok(policy) => policy,
@@ -173,16 +173,16 @@ impl<T: Send> PolicyWatch<T> {
                 return self.back_off();
             }
         };
-        self.follower.compare(&policy, &declaration.file);
-        if self.follower.is_new(&policy) {
-            self.received = self.follower.receive(policy, &*file);
+        self.known_policy.compare(&policy, &declaration.file);
+        if self.known_policy.is_new(&policy) {
+            self.received = self.known_policy.receive(policy, &*file);
             let current = self.received.as_ref().map(|(current, _)| current);
             self.following.adopt(current, self.clock.now());
         }
         match self.following.first(self.clock).await {
             // Until it is made, no call leaves.
             Some(update) if self.received.is_some() => {
-                if self.follower.follow(&update, &self.declarer).await {
+                if self.known_policy.follow(&update, &self.declarer).await {
                     GAP
                 } else {
                     self.back_off()
@@ -206,13 +206,13 @@ impl<T: Send> PolicyWatch<T> {
 
     /// Waits for this long, or until there is a reason for another round before that.
     async fn wait(&mut self, wait: Duration) {
-        let limit = &self.follower.limit;
-        let known = self.follower.known.as_ref().map(|known| known.version);
+        let limit = &self.known_policy.limit;
+        let known = self.known_policy.known.as_ref().map(|known| known.version);
         tokio::select! {
             () = tokio::time::sleep(wait) => {}
             // What is begun is done, whatever else comes.
-            update = self.follower.wanted(&mut self.following, self.clock) => {
-                self.follower.follow(&update, &self.declarer).await;
+            update = self.known_policy.wanted(&mut self.following, self.clock) => {
+                self.known_policy.follow(&update, &self.declarer).await;
             }
             () = self.outdated.notified() => tokio::time::sleep(GAP).await,
             news = news(&mut self.notices, limit, known) => {

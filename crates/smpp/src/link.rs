@@ -269,6 +269,9 @@ impl Links {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use secrecy::SecretString;
+    use sluiced_pdu::BindAs;
+    use sluiced_ports::connect::{Resolver, Secret};
 
     const SHORTLY: BindEnd = BindEnd::Bound(Duration::from_millis(3));
 
@@ -277,6 +280,35 @@ mod tests {
         let mut tries = BindTries::default();
         let waits = ends.into_iter().map(|end| tries.wait(end, 1.0));
         waits.map(|wait| wait.as_millis() as u64).collect()
+    }
+
+    /// A session that ends at once is noted when it begins and when it ends.
+    #[tokio::test(start_paused = true)]
+    async fn one_bind_that_is_noted_twice_is_not_two() {
+        let centre = Centre {
+            resolver: Resolver::new(),
+            host: "smsc.example".to_owned(),
+            port: 2775,
+            tls: None,
+            connect_timeout: Duration::from_secs(1),
+            bind_as: BindAs::Transceiver,
+            system_id: "id".to_owned(),
+            password: Secret::from(SecretString::from("secret")),
+            system_type: String::new(),
+        };
+        let settings = BindSettings {
+            binds: 2,
+            window: 1,
+            enquire_link: Duration::from_secs(30),
+            timeout: Duration::from_secs(1),
+        };
+        let links = Links::new(centre, settings, None);
+        let (bound, began) = (Duration::from_secs(9), tokio::time::Instant::now());
+        for (number, waited) in [(0, bound), (0, 2 * bound), (1, 2 * bound)] {
+            links.note_tried(number);
+            links.wait_for_binds(bound).await.unwrap_err();
+            assert_eq!(began.elapsed(), waited, "{number}");
+        }
     }
 
     #[test]

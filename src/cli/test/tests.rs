@@ -99,6 +99,14 @@ then = "again"
 spends_attempt = true
 
 [[test]]
+name = "a redelivery"
+message = { redelivered = true, body = { from = "ACME", text = "Hello" } }
+[[test.answers]]
+name = "the first call may still run"
+status = 409
+outcome = "transient"
+
+[[test]]
 name = "the last call"
 attempt = 2
 message = { body = { from = "ACME", text = "Hello" } }
@@ -119,7 +127,7 @@ invalid = "body.text"
 "#;
     let (exit, out) = ran(CONFIG, tests, None);
     assert_eq!(exit, Ok(Exit::Done), "{out}");
-    assert!(out.ends_with("9 passed, 0 failed\n"), "{out}");
+    assert!(out.ends_with("11 passed, 0 failed\n"), "{out}");
     assert!(
         out.contains("ok    a text: too many of this sender\n"),
         "{out}"

@@ -56,11 +56,11 @@ fn the_end_of_a_pause_is_not_ascribed_to_what_made_the_policy() {
         remade_at: StoreTime::from_micros(0),
     };
     let name = "ascribed";
-    let follower = KnownPolicy {
+    let known_policy = KnownPolicy {
         known: Some(Arc::new(policy(2, Some(pause.clone())))),
         ..KnownPolicy::new(Arc::from(name))
     };
-    follower.explain(&policy(3, None));
+    known_policy.explain(&policy(3, None));
     let said = recent().into_iter().map(|line| line.text);
     let said: Vec<_> = said.filter(|text| text.contains(name)).collect();
     assert_eq!(said, ["limit ascribed is resumed by bob@ops (version 3)"]);

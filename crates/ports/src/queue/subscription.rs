@@ -202,3 +202,20 @@ impl fmt::Debug for Subscription {
             .finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn what_a_queue_that_does_not_report_left_is_unknown() {
+        let bound = Duration::from_secs(5);
+        let silent = Subscription::start(|channels| async move {
+            let _channels = channels;
+            pending::<()>().await;
+        });
+        assert!(silent.close(bound).await.is_unknown);
+        let idle = Subscription::idle().close(bound).await;
+        assert_eq!(idle, Leftover::default());
+    }
+}

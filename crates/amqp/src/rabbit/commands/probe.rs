@@ -81,12 +81,12 @@ pub async fn broker(options: &RabbitOptions, index: usize) -> Result<(), RabbitE
     let connections = Connections::of_a_command(&options)?;
     // `run` needs all three at a time, and a user or a virtual host may have a limit of them. RabbitMQ counts a
     // connection a moment after it was opened, so they are opened one after the other.
-    let opened = async {
+    let opening = async {
         connections.consuming.acquire().await?;
         connections.publishing.acquire().await?;
         connections.counting.acquire().await.map(drop)
     };
-    let opened = opened.await;
+    let opened = opening.await;
     connections.leave(Instant::now() + CLOSING).await;
     opened
 }

@@ -255,16 +255,16 @@ impl QueueCounter {
         before: u64,
     ) -> Result<(), RabbitError> {
         sleep(OFTEN).await;
-        let mut now = live.find(channel, queue).await?.messages;
-        if now == 0 {
+        let mut messages = live.find(channel, queue).await?.messages;
+        if messages == 0 {
             match live.read_one(queue).await {
                 // Where the user may not read it, the count is believed.
                 Ok(()) | Err(RabbitError::Refused { .. }) => {}
                 Err(error) => return Err(error),
             }
-            now = live.find(channel, queue).await?.messages;
+            messages = live.find(channel, queue).await?.messages;
         }
-        let now = u64::from(now);
+        let now = u64::from(messages);
         let (queues, target) = (&self.queues, Target::Dead);
         queues.counts.note_count(target, now, queues.clock.now());
         if now < before {
