@@ -86,14 +86,14 @@ impl Pacing {
 
     /// Takes the slot that [`Pacing::due`] just returned for a message of this cost. Returns whether it has all its
     /// slots with that; otherwise this one is collected for it.
-    pub(super) fn use_slot_for(&mut self, row: Row, slot: Slot, cost: Cost) -> bool {
+    pub(super) fn use_slot_for(&mut self, row: Row, slot: Slot, cost: Cost, urgent: bool) -> bool {
         let Self::Rows(rows) = self else {
             return true;
         };
         if let Some(holder) = rows.holder_mut(row) {
             holder.use_next();
         }
-        rows.collect_slot_for(slot, cost)
+        rows.collect_slot_for(row, slot, cost, urgent)
     }
 
     /// Collects that slot for a message of several slots that cannot be sent yet.
@@ -102,7 +102,7 @@ impl Pacing {
             if let Some(holder) = rows.holder_mut(row) {
                 holder.use_next();
             }
-            rows.collect_slot(slot);
+            rows.collect_slot(row, slot);
         }
     }
 
@@ -124,7 +124,7 @@ impl Pacing {
         };
         let slots = self.slots(urgent, before + cost + LOOK_AHEAD);
         let own_slots = rows.collected.iter().skip(before);
-        let mut own: VecDeque<Mono> = own_slots.map(|slot| slot.at).collect();
+        let mut own: VecDeque<Mono> = own_slots.map(|(_, slot)| slot.at).collect();
         // All slots of a message must lie within the spread of the pace: here more than one and a half times the
         // spread counts as a gap.
         let spread = rows.main.pace().spread() * 3 / 2;
@@ -154,7 +154,7 @@ impl Pacing {
             while rows
                 .collected
                 .front()
-                .is_some_and(|slot| now.since(slot.at) > counts_for)
+                .is_some_and(|(_, slot)| now.since(slot.at) > counts_for)
             {
                 rows.collected.pop_front();
             }

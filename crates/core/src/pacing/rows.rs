@@ -40,8 +40,8 @@ impl RowPaces {
 pub struct Rows {
     pub(super) main: LeaseHolder,
     pub(super) reserve: Option<LeaseHolder>,
-    /// Slots for a message that costs more than one.
-    pub(super) collected: VecDeque<Slot>,
+    /// Slots for a message that costs more than one, each with the row that it is of.
+    pub(super) collected: VecDeque<(Row, Slot)>,
     /// By how much slots were missed since this was asked for last.
     pub(super) missed_by: Vec<Duration>,
 }
@@ -58,7 +58,8 @@ impl Rows {
         if row == Row::Main {
             self.missed_by
                 .extend(missed.iter().map(|slot| now.since(slot.at)));
-            self.collected.extend(missed.into_iter().filter(|_| counts));
+            let kept = missed.into_iter().filter(|_| counts);
+            self.collected.extend(kept.map(|slot| (row, slot)));
         }
         due
     }
@@ -98,7 +99,7 @@ impl Rows {
     /// How many of the next messages, with these costs, have their slots already.
     pub(super) fn provided(&self, costs: &[u64]) -> usize {
         let spread = self.main.pace().spread();
-        let collected = self.collected.iter().map(|slot| slot.at);
+        let collected = self.collected.iter().map(|(_, slot)| slot.at);
         let mut run = VecDeque::new();
         let mut provided = 0;
         for at in collected.chain(self.main.slots()) {
@@ -117,29 +118,42 @@ impl Rows {
         provided
     }
 
-    /// Counts a slot towards a message that costs this much. Returns whether it has all of them.
-    pub(super) fn collect_slot_for(&mut self, slot: Slot, cost: Cost) -> bool {
-        self.collect_slot(slot);
-        let cost = cost.get() as usize;
-        let complete = self.collected.len() >= cost;
-        if complete {
-            self.collected.drain(..cost);
+    /// Counts a slot of this row towards a message that costs this much. Returns whether it has all of them. Slots of
+    /// the reserve count for urgent messages only.
+    pub(super) fn collect_slot_for(
+        &mut self,
+        row: Row,
+        slot: Slot,
+        cost: Cost,
+        urgent: bool,
+    ) -> bool {
+        self.collect_slot(row, slot);
+        let counts = |of: Row| urgent || of == Row::Main;
+        let mut missing = cost.get() as usize;
+        let has = self.collected.iter().filter(|(of, _)| counts(*of)).count();
+        if has < missing {
+            return false;
         }
-        complete
+        self.collected.retain(|(of, _)| {
+            let used = missing > 0 && counts(*of);
+            missing -= usize::from(used);
+            !used
+        });
+        true
     }
 
     /// Collects a slot for a message of several. Slots that are too old do not count: their units would come
     /// that much too late, and overfill a window.
-    pub(super) fn collect_slot(&mut self, slot: Slot) {
+    pub(super) fn collect_slot(&mut self, row: Row, slot: Slot) {
         // The store's time is exact, the local clock does not step: both must be near.
         let headroom = self.main.pace().headroom();
-        let far = |early: &Slot| {
+        let far = |(_, early): &(Row, Slot)| {
             let spread = early.spread.min(slot.spread);
             slot.due.since(early.due) > spread || slot.at.since(early.at) > spread + headroom
         };
         while self.collected.front().is_some_and(far) {
             self.collected.pop_front();
         }
-        self.collected.push_back(slot);
+        self.collected.push_back((row, slot));
     }
 }

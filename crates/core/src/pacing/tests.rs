@@ -31,24 +31,36 @@ fn slot(at: u64) -> Slot {
 #[test]
 fn a_message_fires_at_its_last_slot() {
     let mut rows = rows();
-    assert!(!rows.collect_slot_for(slot(100_000), cost(3)));
-    assert!(!rows.collect_slot_for(slot(110_000), cost(3)));
-    assert!(rows.collect_slot_for(slot(120_000), cost(3)));
+    assert!(!rows.collect_slot_for(Row::Main, slot(100_000), cost(3), false));
+    assert!(!rows.collect_slot_for(Row::Main, slot(110_000), cost(3), false));
+    assert!(rows.collect_slot_for(Row::Main, slot(120_000), cost(3), false));
     assert!(rows.collected.is_empty());
-    assert!(rows.collect_slot_for(slot(130_000), cost(1)));
+    assert!(rows.collect_slot_for(Row::Main, slot(130_000), cost(1), false));
 }
 
 #[test]
 fn slots_of_an_earlier_run_do_not_count() {
     let mut rows = rows();
-    assert!(!rows.collect_slot_for(slot(100_000), cost(3)));
-    assert!(!rows.collect_slot_for(slot(110_000), cost(3)));
+    assert!(!rows.collect_slot_for(Row::Main, slot(100_000), cost(3), false));
+    assert!(!rows.collect_slot_for(Row::Main, slot(110_000), cost(3), false));
     assert!(
-        !rows.collect_slot_for(slot(200_000), cost(3)),
+        !rows.collect_slot_for(Row::Main, slot(200_000), cost(3), false),
         "the first two lie too far back"
     );
-    assert!(!rows.collect_slot_for(slot(210_000), cost(3)));
-    assert!(rows.collect_slot_for(slot(220_000), cost(3)));
+    assert!(!rows.collect_slot_for(Row::Main, slot(210_000), cost(3), false));
+    assert!(rows.collect_slot_for(Row::Main, slot(220_000), cost(3), false));
+}
+
+/// A message that is not urgent may go before an urgent one, whose slots of the reserve are collected.
+#[test]
+fn slots_of_the_reserve_are_for_urgent_messages() {
+    let mut rows = rows();
+    let (reserve, main) = (Row::Reserve, Row::Main);
+    assert!(!rows.collect_slot_for(reserve, slot(100_000), cost(2), true));
+    assert!(!rows.collect_slot_for(main, slot(105_000), cost(2), false));
+    assert!(rows.collect_slot_for(main, slot(110_000), cost(2), false));
+    assert!(rows.collect_slot_for(reserve, slot(115_000), cost(2), true));
+    assert!(rows.collected.is_empty());
 }
 
 #[test]

@@ -275,9 +275,10 @@ impl<T: Queued> KeyQueues<T> {
         queue.is_some_and(|queue| !queue.waiting.is_empty())
     }
 
-    /// Forgets the answers about keys that nothing waits for.
+    /// Forgets what limits said of keys that nothing waits for. What the downstream refuses stays closed.
     pub(super) fn forget(&mut self) {
-        self.queues.retain(|_, queue| !queue.is_idle());
+        self.queues
+            .retain(|_, queue| queue.refused || !queue.is_idle());
         self.openings
             .retain(|(_, key)| self.queues.contains_key(key));
     }

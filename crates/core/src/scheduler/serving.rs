@@ -49,9 +49,9 @@ impl<T: Queued> Scheduler<T> {
                 self.restore_start_tag(&item);
                 return Some(dismiss(item));
             }
-            let cost = item.cost();
+            let (cost, urgent) = (item.cost(), item.is_urgent());
             let slot = due_slot?;
-            if self.pacing.use_slot_for(row, slot, cost) {
+            if self.pacing.use_slot_for(row, slot, cost, urgent) {
                 let (item, until) = self.take(best)?;
                 let leave_by = slot.leave_by.min(until);
                 self.last_call = Some(now);

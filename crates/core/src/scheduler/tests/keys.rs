@@ -138,6 +138,28 @@ fn a_key_that_is_refused_stays_closed_until_its_time() {
     assert!(queues.open_heads().next().is_some());
 }
 
+/// The policy of a limit changes whenever its headroom does. That says nothing of what the downstream refuses.
+#[test]
+fn a_key_that_is_refused_stays_closed_when_the_policy_of_its_limit_changes() {
+    let at = |ms: u64| Mono::from_micros(ms * 1_000);
+    let mut scheduler = Bench::free(HEADROOM, 700).scheduler;
+    let heard = question(&mut scheduler, at(0)).expect("what time it is");
+    let now = StoreTime::from_micros(1_700_000_000 * SECOND);
+    scheduler.note_decisions(heard, now, Vec::new(), at(0));
+    let keys = |number| Item::keyed(0, number).keys().collect::<Vec<_>>();
+    scheduler.note_refusal(keys(7)[0], at(60_000));
+    scheduler.note_refusal(keys(8)[0], at(60_000));
+    scheduler.push(Item::keyed(1, 7), at(1));
+    assert!(question(&mut scheduler, at(1)).is_none(), "it is refused");
+
+    scheduler.reopen(|_| true, at(2));
+    scheduler.push(Item::keyed(2, 8), at(2));
+    scheduler.push(Item::keyed(3, 9), at(2));
+    let asked = question(&mut scheduler, at(2)).expect("for the key that is not refused");
+    let ids = asked.asked.iter().map(|asked| asked.item.id);
+    assert_eq!(ids.collect::<Vec<_>>(), [3]);
+}
+
 #[test]
 fn refused_keys_without_messages_are_bounded() {
     let mut queues = KeyQueues::<Item>::default();
