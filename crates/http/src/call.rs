@@ -115,10 +115,10 @@ impl Client {
         leave_by: LeaveBy,
     ) -> Result<Judgement, NotSent> {
         let began = Instant::now();
+        let before = self.edition();
         if let Some(auth) = &self.auth {
             auth.renew(request.headers_mut());
         }
-        let before = self.edition();
         let fetched = match self.token(leave_by).await {
             Ok(fetched) => fetched,
             Err(NoToken::NotInTime) => return Err(NotSent::NotReady),
@@ -143,7 +143,7 @@ impl Client {
                 if let Some((call_check, idle)) = then_idle {
                     call_check.begin_idle(idle);
                 }
-                let is_replaced = self.note_answer(&received, token);
+                let is_replaced = self.note_answer(&received, token).await;
                 let mut judgement = self.answers.judge_received(received, context);
                 let renewed = is_replaced || self.edition() != before;
                 judgement.renewed = judgement.refuses_credentials() && renewed;
@@ -194,13 +194,13 @@ impl Client {
 
     /// Reads secrets again, or asks for another token, if an answer refused them. Returns whether the token of that
     /// call is replaced.
-    fn note_answer(&self, received: &ReceivedAnswer, token: Option<&CallToken>) -> bool {
+    async fn note_answer(&self, received: &ReceivedAnswer, token: Option<&CallToken>) -> bool {
         let (status, ..) = received.parts();
         if let Some(auth) = &self.auth {
-            auth.note_answer(status);
+            auth.note_answer(status).await;
         }
         if let Some(secrets) = &self.secrets {
-            secrets.note_answer(status);
+            secrets.note_answer(status).await;
         }
         let tokens = self.tokens.as_ref().zip(token);
         tokens.is_some_and(|(tokens, token)| {

@@ -33,63 +33,51 @@ pub(crate) fn header(auth: &Auth, secret: &Secret) -> Result<Option<HeaderValue>
     Ok(Some(value))
 }
 
-/// Credentials whose secret may change.
-pub(crate) struct RotatingAuth {
-    auth: Auth,
-    secret: Secret,
-    /// Where calls are signed.
-    signer: Option<AnySigner>,
-    /// Replaces the first header after a rotation.
-    renewed: Reread<Option<HeaderValue>>,
-}
+/// Credentials whose secret may change. The value is the header that replaces the first one after a rotation.
+pub(crate) struct RotatingAuth(Reread<Option<HeaderValue>>);
 
 impl RotatingAuth {
+    /// `signer`: where calls are signed.
     pub(crate) fn new(auth: Auth, secret: Secret, signer: Option<AnySigner>) -> Self {
-        Self {
-            auth,
-            secret,
-            signer,
-            renewed: Reread::new(None),
-        }
+        let read = move || read(&auth, &secret, signer.as_ref());
+        Self(Reread::new(None, read))
     }
 
     /// Puts the current secret into a request that was made before.
     pub(crate) fn renew(&self, headers: &mut HeaderMap) {
-        if let (Some(value), _) = self.renewed.current() {
+        if let (Some(value), _) = self.0.current() {
             headers.insert(AUTHORIZATION, value);
         }
     }
 
     /// Changes with the secret.
     pub(crate) fn edition(&self) -> u64 {
-        self.renewed.edition().number()
+        self.0.edition().number()
     }
 
     /// Reads the secret again if this answer refused it.
-    pub(crate) fn note_answer(&self, status: StatusCode) {
-        self.renewed.note_answer(status, || self.read());
+    pub(crate) async fn note_answer(&self, status: StatusCode) {
+        self.0.note_answer(status).await;
     }
 
     /// Reads it again from time to time.
     pub(crate) fn refresh_if_due(&self) {
-        self.renewed.refresh_if_due(|| self.read());
+        self.0.refresh_if_due();
     }
+}
 
-    fn read(&self) -> Option<Option<HeaderValue>> {
-        let before = self.secret.last();
-        if self.secret.get().expose_secret() == before.expose_secret() {
-            return None;
-        }
-        let renewed = match &self.signer {
-            Some(signer) => signer.renew().map(|()| None),
-            None => header(&self.auth, &self.secret),
-        };
-        match &renewed {
-            Ok(_) => {
-                tracing::info!("the secret of the downstream has changed: the new one is used")
-            }
-            Err(why) => tracing::warn!(%why, "the changed secret cannot be used"),
-        }
-        renewed.ok()
+fn read(auth: &Auth, secret: &Secret, signer: Option<&AnySigner>) -> Option<Option<HeaderValue>> {
+    let before = secret.last();
+    if secret.get().expose_secret() == before.expose_secret() {
+        return None;
     }
+    let renewed = match signer {
+        Some(signer) => signer.renew().map(|()| None),
+        None => header(auth, secret),
+    };
+    match &renewed {
+        Ok(_) => tracing::info!("the secret of the downstream has changed: the new one is used"),
+        Err(why) => tracing::warn!(%why, "the changed secret cannot be used"),
+    }
+    renewed.ok()
 }

@@ -3,12 +3,17 @@
 //! At once when an answer refuses them, but at most once a second: a downstream that refuses for another reason costs
 //! no more than that. And every half minute: many providers say with another status, or in the body, that a key is
 //! wrong or has ended.
+//!
+//! A file may be slow, or on a mount that hangs. So a thread of its own reads it: calls of other messages leave
+//! meanwhile. The message whose answer refuses its credentials waits for the new ones, for [`READING`] at most.
 
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use http::StatusCode;
-use tokio::time::Instant;
+use tokio::runtime::Handle;
+use tokio::sync::Mutex as Turns;
+use tokio::time::{Instant, timeout};
 
 use sluiced_ports::lock;
 
@@ -16,6 +21,8 @@ use sluiced_ports::lock;
 const EVERY: Duration = Duration::from_secs(1);
 /// The longest time between two reads while messages come.
 const ROUTINE: Duration = Duration::from_secs(30);
+/// A message waits no longer than this for secrets that are read again.
+const READING: Duration = Duration::from_secs(2);
 
 /// How often a value has changed: what was made with one edition is outdated under the next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,14 +34,15 @@ impl Edition {
     }
 }
 
-/// A value that is made of secrets, and made again when they change. `read` makes it; `None`: nothing has changed, or
-/// the new secrets cannot be used.
-///
-/// Each call takes the lock of the value, and a file may be slow: so secrets are read without that lock.
-pub(super) struct Reread<T> {
+/// A value that is made of secrets, and made again when they change.
+pub(super) struct Reread<T>(Arc<Source<T>>);
+
+struct Source<T> {
     state: Mutex<State<T>>,
-    /// One reads at a time: an older value must not replace a newer one.
-    turn: Mutex<()>,
+    read: Box<dyn Fn() -> Option<T> + Send + Sync>,
+    /// One reads at a time: an older value must not replace a newer one, and where one read hangs a second one would
+    /// hang, too.
+    turns: Arc<Turns<()>>,
 }
 
 struct State<T> {
@@ -43,47 +51,75 @@ struct State<T> {
     times: RereadTimes,
 }
 
-impl<T: Clone> Reread<T> {
-    /// The secrets were read just now, and made this value.
-    pub(super) fn new(value: T) -> Self {
-        Self {
+impl<T: Clone + Send + 'static> Reread<T> {
+    /// The secrets were read just now, and made this value; `read` makes it again, or says `None`: nothing has changed,
+    /// or the new secrets cannot be used.
+    pub(super) fn new(value: T, read: impl Fn() -> Option<T> + Send + Sync + 'static) -> Self {
+        Self(Arc::new(Source {
             state: Mutex::new(State {
                 value,
                 edition: Edition(0),
                 times: RereadTimes::new(),
             }),
-            turn: Mutex::default(),
-        }
+            read: Box::new(read),
+            turns: Arc::default(),
+        }))
     }
 
     pub(super) fn current(&self) -> (T, Edition) {
-        let state = lock(&self.state);
+        let state = lock(&self.0.state);
         (state.value.clone(), state.edition)
     }
 
     pub(super) fn edition(&self) -> Edition {
-        lock(&self.state).edition
+        lock(&self.0.state).edition
     }
 
-    /// Reads the secrets again if an answer with this status refuses them.
-    pub(super) fn note_answer(&self, status: StatusCode, read: impl FnOnce() -> Option<T>) {
-        let is_due = lock(&self.state).times.take_refusal(status);
-        if is_due {
-            self.refresh(read);
+    /// Reads the secrets again if an answer with this status refuses them, and waits for that. Where another call waits
+    /// for them already, this one waits with it.
+    pub(super) async fn note_answer(&self, status: StatusCode) {
+        if !matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
+            return;
+        }
+        let reading = async {
+            let turn = Arc::clone(&self.0.turns).lock_owned().await;
+            let is_due = lock(&self.0.state).times.take_refusal();
+            if is_due {
+                let source = Arc::clone(&self.0);
+                let read = move || {
+                    source.refresh();
+                    drop(turn);
+                };
+                // A read that panicked made no value.
+                tokio::task::spawn_blocking(read).await.ok();
+            }
+        };
+        // A read that takes longer still counts for later messages.
+        timeout(READING, reading).await.ok();
+    }
+
+    /// Reads them again from time to time. The value of this moment does not wait for it.
+    pub(super) fn refresh_if_due(&self) {
+        let is_due = lock(&self.0.state).times.take_due();
+        let turn = Arc::clone(&self.0.turns).try_lock_owned().ok();
+        let Some(turn) = turn.filter(|_| is_due) else {
+            return;
+        };
+        let source = Arc::clone(&self.0);
+        let read = move || {
+            source.refresh();
+            drop(turn);
+        };
+        match Handle::try_current() {
+            Ok(runtime) => drop(runtime.spawn_blocking(read)),
+            Err(_) => read(),
         }
     }
+}
 
-    /// Reads them again from time to time.
-    pub(super) fn refresh_if_due(&self, read: impl FnOnce() -> Option<T>) {
-        let is_due = lock(&self.state).times.take_due();
-        if is_due {
-            self.refresh(read);
-        }
-    }
-
-    fn refresh(&self, read: impl FnOnce() -> Option<T>) {
-        let _turn = lock(&self.turn);
-        if let Some(value) = read() {
+impl<T> Source<T> {
+    fn refresh(&self) {
+        if let Some(value) = (self.read)() {
             let mut state = lock(&self.state);
             (state.value, state.edition) = (value, Edition(state.edition.0 + 1));
         }
@@ -116,10 +152,9 @@ impl RereadTimes {
         is_due
     }
 
-    /// Whether to read them now, because of an answer with this status.
-    fn take_refusal(&mut self, status: StatusCode) -> bool {
-        let refuses = matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN);
-        let is_due = refuses && self.asked.is_none_or(|asked| asked.elapsed() >= EVERY);
+    /// Whether to read them now, because an answer refuses them.
+    fn take_refusal(&mut self) -> bool {
+        let is_due = self.asked.is_none_or(|asked| asked.elapsed() >= EVERY);
         if is_due {
             self.last = Instant::now();
             self.asked = Some(self.last);
@@ -137,16 +172,43 @@ mod tests {
         let pass = tokio::time::advance;
         let mut reading = RereadTimes::new();
         assert!(!reading.take_due());
-        assert!(!reading.take_refusal(StatusCode::BAD_REQUEST));
-        assert!(
-            reading.take_refusal(StatusCode::FORBIDDEN),
-            "the first at once"
-        );
-        assert!(!reading.take_refusal(StatusCode::UNAUTHORIZED));
+        assert!(reading.take_refusal(), "the first at once");
+        assert!(!reading.take_refusal());
         pass(EVERY).await;
-        assert!(reading.take_refusal(StatusCode::UNAUTHORIZED));
+        assert!(reading.take_refusal());
         pass(ROUTINE).await;
         assert!(reading.take_due());
         assert!(!reading.take_due());
+    }
+
+    /// As a file on a mount that hangs. Two answers refuse the credentials meanwhile.
+    #[tokio::test]
+    async fn a_read_that_hangs_stops_no_other_call_and_counts_for_all_that_wait_for_it() {
+        let (goes_on, hangs) = std::sync::mpsc::channel::<()>();
+        let (began, begins) = std::sync::mpsc::channel();
+        let hangs = Mutex::new(hangs);
+        let reread = Arc::new(Reread::new("old", move || {
+            began.send(()).ok();
+            lock(&hangs).recv().ok().map(|()| "new")
+        }));
+        let refused = || {
+            let reread = Arc::clone(&reread);
+            tokio::spawn(async move {
+                reread.note_answer(StatusCode::UNAUTHORIZED).await;
+                reread.current()
+            })
+        };
+        let waiting = [refused(), refused()];
+        reread.note_answer(StatusCode::BAD_REQUEST).await;
+        // The only thread of this runtime runs this, too.
+        while begins.try_recv().is_err() {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(reread.current(), ("old", Edition(0)));
+        goes_on.send(()).expect("it still reads");
+        for call in waiting {
+            assert_eq!(call.await.expect("it ends"), ("new", Edition(1)));
+        }
+        assert!(begins.try_recv().is_err(), "one read is for both");
     }
 }

@@ -17,10 +17,7 @@ use sluiced_ports::dial::Misconfigured;
 use sluiced_template::SecretValues;
 
 /// The secrets that the templates of one route name.
-pub(crate) struct NamedSecrets {
-    secrets: BTreeMap<String, Secret>,
-    values: Reread<SecretValues>,
-}
+pub(crate) struct NamedSecrets(Reread<SecretValues>);
 
 impl NamedSecrets {
     /// The secrets with these names; `None`: the templates name none.
@@ -44,55 +41,52 @@ impl NamedSecrets {
             return Ok(None);
         }
         let last = secrets.iter().map(|(name, secret)| (name, secret.last()));
-        Ok(Some(Self {
-            values: Reread::new(values(last)),
-            secrets,
-        }))
+        let first = values(last);
+        Ok(Some(Self(Reread::new(first, move || read(&secrets)))))
     }
 
     /// The values to make a request with.
     pub(crate) fn current(&self) -> (SecretValues, Edition) {
-        self.values.refresh_if_due(|| self.read());
-        self.values.current()
+        self.0.refresh_if_due();
+        self.0.current()
     }
 
     /// Changes with the values.
     pub(crate) fn edition(&self) -> u64 {
-        self.values.edition().number()
+        self.0.edition().number()
     }
 
     /// Whether a request that was made with these may be sent.
     pub(crate) fn is_current(&self, edition: Edition) -> bool {
-        self.values.edition() == edition
+        self.0.edition() == edition
     }
 
     /// Reads them again if this answer refuses the credentials.
-    pub(crate) fn note_answer(&self, status: StatusCode) {
-        self.values.note_answer(status, || self.read());
+    pub(crate) async fn note_answer(&self, status: StatusCode) {
+        self.0.note_answer(status).await;
     }
+}
 
-    /// All of the new ones count, or none does.
-    fn read(&self) -> Option<SecretValues> {
-        let pairs: Vec<_> = self
-            .secrets
-            .iter()
-            .map(|(name, secret)| (name, secret.last(), secret.get()))
-            .collect();
-        let is_new = |(_, before, now): &(&String, SecretString, SecretString)| {
-            before.expose_secret() != now.expose_secret()
-        };
-        if !pairs.iter().any(is_new) {
+/// All of the new ones count, or none does.
+fn read(secrets: &BTreeMap<String, Secret>) -> Option<SecretValues> {
+    let pairs: Vec<_> = secrets
+        .iter()
+        .map(|(name, secret)| (name, secret.last(), secret.get()))
+        .collect();
+    let is_new = |(_, before, now): &(&String, SecretString, SecretString)| {
+        before.expose_secret() != now.expose_secret()
+    };
+    if !pairs.iter().any(is_new) {
+        return None;
+    }
+    for (name, _, now) in &pairs {
+        if let Err(why) = usable(name, now) {
+            tracing::warn!(%why, "the changed secret cannot be used");
             return None;
         }
-        for (name, _, now) in &pairs {
-            if let Err(why) = usable(name, now) {
-                tracing::warn!(%why, "the changed secret cannot be used");
-                return None;
-            }
-        }
-        tracing::info!("a secret of the downstream has changed: the new one is used");
-        Some(values(pairs.into_iter().map(|(name, _, now)| (name, now))))
     }
+    tracing::info!("a secret of the downstream has changed: the new one is used");
+    Some(values(pairs.into_iter().map(|(name, _, now)| (name, now))))
 }
 
 fn values<'a>(secrets: impl Iterator<Item = (&'a String, SecretString)>) -> SecretValues {
@@ -112,8 +106,6 @@ fn usable(name: &str, secret: &SecretString) -> Result<(), Misconfigured> {
 
 impl fmt::Debug for NamedSecrets {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("NamedSecrets")
-            .field(&self.secrets.keys())
-            .finish()
+        f.write_str("NamedSecrets(..)")
     }
 }
