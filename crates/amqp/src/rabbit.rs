@@ -110,7 +110,7 @@ impl RabbitQueue {
                 .entry(route.queue().to_owned())
                 .or_default(),
         );
-        kept.consumes(route.prefetch);
+        kept.add_route(route.prefetch);
         Arc::new(supervisor::start(Supervision {
             route: Arc::new(route),
             kept,

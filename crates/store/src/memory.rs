@@ -124,12 +124,14 @@ impl Store for MemoryStore {
     fn freeze<'a>(&'a self, limit: &'a PacedRow, length: Duration) -> StoreFuture<'a, Freeze> {
         async move {
             let freeze = self.schedule(limit, |state, now| schedule::freeze(state, length, now));
-            let notice = Notice::Frozen {
-                limit: Arc::clone(&limit.name),
-                freeze,
-            };
-            // Without a listener the notice is dropped: the next answer has the same.
-            drop(self.notices.send(notice));
+            if !length.is_zero() {
+                let notice = Notice::Frozen {
+                    limit: Arc::clone(&limit.name),
+                    freeze,
+                };
+                // Without a listener the notice is dropped: the next answer has the same.
+                drop(self.notices.send(notice));
+            }
             Ok(freeze)
         }
         .boxed()

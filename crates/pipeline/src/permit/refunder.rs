@@ -66,9 +66,14 @@ impl Refunder {
     /// Gives back what messages took, before they ask again: otherwise a message could be denied
     /// because of its own units. Returns whether all of it was returned.
     pub(crate) async fn give_back(&self, granted: &[GrantedCharge]) -> bool {
-        // The renewals stop in any case; ending a call twice changes nothing.
-        self.ended(calls(granted));
-        self.store.release(granted).await
+        // The renewals stop in any case.
+        self.abandon(calls(granted));
+        let is_released = self.store.release(granted).await;
+        if !is_released {
+            // A call that ended is released again until the store has done it; ending it twice changes nothing.
+            self.ended(calls(granted));
+        }
+        is_released
     }
 
     /// A message was granted this: the calls in it are renewed from now on.

@@ -36,7 +36,12 @@ pub(crate) fn deny(
     if route.rules.on_denied == OnDenied::TellWhen {
         return;
     }
-    let denied = scheduler.extract(|waiting| Arc::ptr_eq(&waiting.job.route, route));
+    // A message that waits for a later time of its own is not denied, and asks for no slot before that.
+    let is_denied = |waiting: &WaitingMessage| {
+        Arc::ptr_eq(&waiting.job.route, route)
+            && waiting.not_before.is_none_or(|at| at <= now + wait)
+    };
+    let denied = scheduler.extract(is_denied);
     if denied.is_empty() {
         return;
     }

@@ -17,15 +17,18 @@
 //! the kept id is *spent*: the copy may exist twice, because the confirm of the first one was lost, and the other one
 //! is not needed any more.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+mod by_age;
+
+use std::collections::HashMap;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use lapin::protocol::basic::gen_properties;
 use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
+use self::by_age::ByAge;
 use super::verdicts::PublishingVerdict;
 use crate::rabbit::messages::convert::Original;
 use crate::rabbit::messages::convert::copies::same_properties;
@@ -49,56 +52,32 @@ type MessageIdentity = [u8; 32];
 /// The verdicts of the earlier sessions of a queue. Routes may share the queue.
 #[derive(Debug, Default)]
 pub(in crate::rabbit) struct KeptVerdicts {
-    known: Mutex<VerdictMemory>,
+    memory: Mutex<VerdictMemory>,
     /// The most verdicts: older ones beyond it are forgotten.
     most: AtomicUsize,
 }
 
 #[derive(Debug, Default)]
 struct VerdictMemory {
-    verdicts: HashMap<MessageIdentity, Vec<KeptEntry>>,
+    verdicts: ByAge<MessageIdentity, KeptEntry>,
     /// The verdicts of messages that were set aside, by their kept ids.
-    by_kept_id: HashMap<String, (Mono, PublishingVerdict)>,
-    spent: SpentIds,
+    by_kept_id: ByAge<String, PublishingVerdict>,
+    /// Kept ids of messages whose verdict is carried out.
+    spent: ByAge<String, ()>,
     /// How many calls of sessions that ended are under way for a message.
     awaited: HashMap<MessageIdentity, usize>,
 }
 
-/// Kept ids of messages whose verdict is carried out.
-#[derive(Debug, Default)]
-struct SpentIds {
-    ids: HashSet<Arc<str>>,
-    /// The oldest first.
-    by_age: VecDeque<(Mono, Arc<str>)>,
-}
-
-impl SpentIds {
-    fn add(&mut self, kept_id: &str, now: Mono) {
-        let kept_id: Arc<str> = kept_id.into();
-        if self.ids.insert(Arc::clone(&kept_id)) {
-            self.by_age.push_back((now, kept_id));
-        }
-        let is_old = |at: Mono| now.since(at) >= SET_ASIDE_AGE;
-        while let Some((at, oldest)) = self.by_age.front()
-            && (is_old(*at) || self.by_age.len() > SPENT)
-        {
-            self.ids.remove(oldest);
-            self.by_age.pop_front();
-        }
-    }
-}
-
 #[derive(Debug)]
 struct KeptEntry {
-    at: Mono,
     of: Fingerprint,
-    kept: PublishingVerdict,
+    verdict: PublishingVerdict,
 }
 
 impl KeptVerdicts {
     /// Another route consumes the queue, with this prefetch: the verdicts of a few sessions of all its routes
     /// are kept.
-    pub(in crate::rabbit) fn consumes(&self, prefetch: u16) {
+    pub(in crate::rabbit) fn add_route(&self, prefetch: u16) {
         self.most
             .fetch_add(4 * usize::from(prefetch), Ordering::Relaxed);
     }
@@ -109,159 +88,151 @@ impl KeptVerdicts {
         verdicts: impl Iterator<Item = (Original, PublishingVerdict)>,
         now: Mono,
     ) {
-        let mut known = lock(&self.known);
-        for (original, kept) in verdicts {
-            known.add(&original, kept, now);
+        let mut memory = lock(&self.memory);
+        for (original, verdict) in verdicts {
+            memory.add(&original, verdict, now);
         }
-        known.keep_latest(self.most.load(Ordering::Relaxed), now);
+        memory.verdicts.keep_latest(self.most());
     }
 
     /// Keeps the verdict of one message that goes back to its queue.
     pub(super) fn keep_one(&self, original: &Original, verdict: PublishingVerdict, now: Mono) {
-        let mut known = lock(&self.known);
-        known.add(original, verdict, now);
-        known.keep_latest(self.most.load(Ordering::Relaxed), now);
+        let mut memory = lock(&self.memory);
+        memory.add(original, verdict, now);
+        memory.verdicts.keep_latest(self.most());
     }
 
     /// Keeps a verdict under a new kept id; `None`: this many are kept already.
     pub(super) fn keep_under_id(&self, verdict: PublishingVerdict, now: Mono) -> Option<String> {
-        let mut known = lock(&self.known);
-        known.forget(now);
-        let has_room = known.by_kept_id.len() < self.most.load(Ordering::Relaxed);
-        has_room.then(|| known.keep_under_id(verdict, now))
+        let mut memory = lock(&self.memory);
+        memory.forget(now);
+        let has_room = memory.by_kept_id.len() < self.most();
+        has_room.then(|| memory.keep_under_id(verdict, now))
     }
 
     /// Keeps a verdict under a new kept id, however many are kept: its message must not be returned once more. Few
     /// messages are returned so often in the time for which verdicts are kept.
     pub(super) fn keep_beyond(&self, verdict: PublishingVerdict, now: Mono) -> String {
-        let mut known = lock(&self.known);
-        known.forget(now);
-        known.keep_under_id(verdict, now)
+        let mut memory = lock(&self.memory);
+        memory.forget(now);
+        memory.keep_under_id(verdict, now)
     }
 
     /// Takes back the verdict that is kept under this id.
-    pub(super) fn take_by_id(&self, kept_id: &str) -> Option<PublishingVerdict> {
-        let (_, verdict) = lock(&self.known).by_kept_id.remove(kept_id)?;
-        Some(verdict)
+    pub(super) fn take_by_id(&self, kept_id: &str, now: Mono) -> Option<PublishingVerdict> {
+        let mut memory = lock(&self.memory);
+        memory.forget(now);
+        memory.by_kept_id.take_latest(kept_id, |_| true)
     }
 
     /// The verdict of a message is carried out: if it has a kept id, no other copy with that id is needed.
     pub(super) fn spend_id(&self, original: &Original, now: Mono) {
-        if let Some(kept_id) = original.kept_id() {
-            lock(&self.known).spent.add(kept_id, now);
+        let Some(kept_id) = original.kept_id() else {
+            return;
+        };
+        let spent = &mut lock(&self.memory).spent;
+        if !spent.contains(kept_id) {
+            spent.add(kept_id.to_owned(), (), now);
         }
+        spent.forget(SET_ASIDE_AGE, now);
+        spent.keep_latest(SPENT);
     }
 
     /// Whether the verdict of the message with that kept id is carried out.
     pub(super) fn is_spent(&self, kept_id: &str) -> bool {
-        lock(&self.known).spent.ids.contains(kept_id)
+        lock(&self.memory).spent.contains(kept_id)
     }
 
     /// Calls of these messages are under way, and their session has ended.
     pub(super) fn expect_calls<'a>(&self, originals: impl Iterator<Item = &'a Original>) {
-        let mut known = lock(&self.known);
+        let mut memory = lock(&self.memory);
         for original in originals {
-            *known.awaited.entry(identity(original)).or_default() += 1;
+            *memory.awaited.entry(identity(original)).or_default() += 1;
         }
     }
 
     /// A call that [`Self::expect_calls`] counted has ended, with this verdict if it is to be known.
-    pub(super) fn end_call(&self, original: Original, kept: Option<PublishingVerdict>, now: Mono) {
-        let mut known = lock(&self.known);
+    pub(super) fn end_call(
+        &self,
+        original: Original,
+        verdict: Option<PublishingVerdict>,
+        now: Mono,
+    ) {
+        let mut memory = lock(&self.memory);
         let identity = identity(&original);
-        if let Some(count) = known.awaited.get_mut(&identity) {
+        if let Some(count) = memory.awaited.get_mut(&identity) {
             *count -= 1;
             if *count == 0 {
-                known.awaited.remove(&identity);
+                memory.awaited.remove(&identity);
             }
         }
-        if let Some(kept) = kept {
-            known.add(&original, kept, now);
-            known.keep_latest(self.most.load(Ordering::Relaxed), now);
+        // Under the same lock: between the two the message would be called again.
+        if let Some(verdict) = verdict {
+            memory.add(&original, verdict, now);
+            memory.verdicts.keep_latest(self.most());
         }
     }
 
     /// Whether a call of the message is under way whose session has ended.
     pub(super) fn awaits(&self, original: &Original) -> bool {
-        let known = lock(&self.known);
-        !known.awaited.is_empty() && known.awaited.contains_key(&identity(original))
+        let memory = lock(&self.memory);
+        !memory.awaited.is_empty() && memory.awaited.contains_key(&identity(original))
     }
 
     /// The verdict of a message that was delivered again.
     pub(super) fn take(&self, original: &Original, now: Mono) -> Option<PublishingVerdict> {
-        let mut known = lock(&self.known);
         if let Some(kept_id) = original.kept_id() {
-            known.forget(now);
-            return known.by_kept_id.remove(kept_id).map(|(_, verdict)| verdict);
+            return self.take_by_id(kept_id, now);
         }
-        if known.verdicts.is_empty() {
+        let mut memory = lock(&self.memory);
+        if memory.verdicts.is_empty() {
             return None;
         }
         let of = fingerprint(original);
-        known.take_if(original, now, |entry| entry.of == of)
+        memory.take_if(original, now, |entry| entry.of == of)
     }
 
     /// The result of the call that accepted this message, or the message that it is a copy of.
     pub(super) fn result_of(&self, original: &Original, now: Mono) -> Option<Publication> {
-        let mut known = lock(&self.known);
-        if known.verdicts.is_empty() || !original.has_id() {
+        let mut memory = lock(&self.memory);
+        if memory.verdicts.is_empty() || !original.has_id() {
             return None;
         }
-        let is_accepted = |entry: &KeptEntry| matches!(&entry.kept, PublishingVerdict::WithResult(with_result) if with_result.verdict == Verdict::Done);
-        match known.take_if(original, now, is_accepted)? {
+        let is_accepted = |entry: &KeptEntry| matches!(&entry.verdict, PublishingVerdict::WithResult(with_result) if with_result.verdict == Verdict::Done);
+        match memory.take_if(original, now, is_accepted)? {
             PublishingVerdict::WithResult(with_result) => Some(with_result.result),
             PublishingVerdict::Copy(_) => None,
         }
     }
+
+    /// A message whose verdict is forgotten is called again.
+    fn most(&self) -> usize {
+        self.most.load(Ordering::Relaxed)
+    }
 }
 
 impl VerdictMemory {
-    fn add(&mut self, original: &Original, kept: PublishingVerdict, at: Mono) {
+    fn add(&mut self, original: &Original, verdict: PublishingVerdict, now: Mono) {
+        self.forget(now);
         if let Some(kept_id) = original.kept_id() {
-            self.by_kept_id.insert(kept_id.to_owned(), (at, kept));
+            self.by_kept_id.take_latest(kept_id, |_| true);
+            self.by_kept_id.add(kept_id.to_owned(), verdict, now);
             return;
         }
         let of = fingerprint(original);
-        let entries = self.verdicts.entry(identity(original)).or_default();
-        entries.push(KeptEntry { at, of, kept });
+        let entry = KeptEntry { of, verdict };
+        self.verdicts.add(identity(original), entry, now);
     }
 
-    fn keep_under_id(&mut self, verdict: PublishingVerdict, at: Mono) -> String {
+    fn keep_under_id(&mut self, verdict: PublishingVerdict, now: Mono) -> String {
         let kept_id = Uuid::new_v4().to_string();
-        self.by_kept_id.insert(kept_id.clone(), (at, verdict));
+        self.by_kept_id.add(kept_id.clone(), verdict, now);
         kept_id
     }
 
-    /// Forgets the oldest beyond `most`: a message whose verdict is forgotten is called again.
-    fn keep_latest(&mut self, most: usize, now: Mono) {
-        self.forget(now);
-        let entries = self.verdicts.values().flatten();
-        let mut times: Vec<Mono> = entries.map(|entry| entry.at).collect();
-        let beyond = times.len().saturating_sub(most);
-        if beyond == 0 {
-            return;
-        }
-        times.sort_unstable();
-        let latest = times[beyond - 1];
-        // Of those that were kept in the same moment, as many as must go.
-        let mut of_latest = beyond - times.partition_point(|at| *at < latest);
-        self.verdicts.retain(|_, entries| {
-            entries.retain(|entry| {
-                let goes = entry.at < latest || entry.at == latest && of_latest > 0;
-                of_latest -= usize::from(goes && entry.at == latest);
-                !goes
-            });
-            !entries.is_empty()
-        });
-    }
-
     fn forget(&mut self, now: Mono) {
-        self.verdicts.retain(|_, entries| {
-            entries.retain(|entry| now.since(entry.at) < AGE);
-            !entries.is_empty()
-        });
-        self.by_kept_id
-            .retain(|_, (at, _)| now.since(*at) < SET_ASIDE_AGE);
+        self.verdicts.forget(AGE, now);
+        self.by_kept_id.forget(SET_ASIDE_AGE, now);
     }
 
     /// Takes the latest verdict of the message for which the closure is true.
@@ -272,14 +243,8 @@ impl VerdictMemory {
         is_it: impl Fn(&KeptEntry) -> bool,
     ) -> Option<PublishingVerdict> {
         self.forget(now);
-        let identity = identity(original);
-        let entries = self.verdicts.get_mut(&identity)?;
-        let place = entries.iter().rposition(is_it)?;
-        let entry = entries.remove(place);
-        if entries.is_empty() {
-            self.verdicts.remove(&identity);
-        }
-        Some(entry.kept)
+        let entry = self.verdicts.take_latest(&identity(original), is_it)?;
+        Some(entry.verdict)
     }
 }
 

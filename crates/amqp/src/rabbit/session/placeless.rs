@@ -82,7 +82,7 @@ impl Session {
                 // No wait queue takes the copy either, or its own queue does not.
                 let is_last = matches!(copy.target, Target::Work);
                 let kept_id = copy.kept_id().unwrap_or_default();
-                let kept = self.context.kept.take_by_id(kept_id);
+                let kept = self.context.kept.take_by_id(kept_id, now);
                 match kept {
                     Some(kept) if is_last => {
                         // Any longer, and the broker would end the channel with all calls that are under way.

@@ -19,7 +19,7 @@ fn original() -> Original {
 #[test]
 fn a_verdict_is_applied_once_and_forgotten_in_the_end() {
     let kept = KeptVerdicts::default();
-    kept.consumes(10);
+    kept.add_route(10);
     let at = |seconds: u64| Mono::from_micros(seconds * 1_000_000);
     let keep = |seconds| {
         kept.keep(
@@ -50,8 +50,8 @@ fn a_verdict_is_applied_once_and_forgotten_in_the_end() {
 #[test]
 fn routes_of_one_queue_forget_nothing_of_each_other() {
     let kept = KeptVerdicts::default();
-    kept.consumes(1);
-    kept.consumes(100);
+    kept.add_route(1);
+    kept.add_route(100);
     let at = Mono::from_micros(10_000_000);
     let verdict = || {
         (
@@ -69,7 +69,7 @@ fn routes_of_one_queue_forget_nothing_of_each_other() {
 #[test]
 fn the_oldest_verdicts_are_forgotten_and_none_of_a_session_that_just_ended() {
     let kept = KeptVerdicts::default();
-    kept.consumes(2);
+    kept.add_route(2);
     let at = |seconds: u64| Mono::from_micros(seconds * 1_000_000);
     let original = |number: u64| {
         let body = number.to_string().into_bytes();
@@ -106,7 +106,7 @@ fn with_mark(kept_id: &str) -> Original {
 #[test]
 fn a_mark_finds_its_verdict_once_and_no_other_message_does() {
     let kept = KeptVerdicts::default();
-    kept.consumes(1);
+    kept.add_route(1);
     let at = |seconds: u64| Mono::from_micros(seconds * 1_000_000);
     let verdict = || PublishingVerdict::Copy(to_end_of_queue(&"sms".into()));
     let kept_id = kept.keep_under_id(verdict(), at(1)).expect("there is room");
@@ -116,15 +116,15 @@ fn a_mark_finds_its_verdict_once_and_no_other_message_does() {
     assert!(kept.take(&with_mark(&kept_id), late).is_some());
     assert!(kept.take(&with_mark(&kept_id), late).is_none(), "once");
     let kept_id = kept.keep_under_id(verdict(), at(1)).expect("there is room");
-    assert!(kept.take_by_id(&kept_id).is_some());
-    assert!(kept.take_by_id(&kept_id).is_none());
+    assert!(kept.take_by_id(&kept_id, late).is_some());
+    assert!(kept.take_by_id(&kept_id, late).is_none());
 }
 
 /// A kept id is not spent when its verdict is taken: the session may be lost before that is carried out.
 #[test]
 fn a_mark_is_spent_once_its_verdict_is_carried_out() {
     let kept = KeptVerdicts::default();
-    kept.consumes(1);
+    kept.add_route(1);
     let at = |seconds: u64| Mono::from_micros(seconds * 1_000_000);
     let verdict = || PublishingVerdict::Copy(to_end_of_queue(&"sms".into()));
     let kept_id = kept.keep_under_id(verdict(), at(1)).expect("there is room");
@@ -149,7 +149,7 @@ fn a_mark_is_spent_once_its_verdict_is_carried_out() {
 #[test]
 fn so_many_marks_and_no_more() {
     let kept = KeptVerdicts::default();
-    kept.consumes(1);
+    kept.add_route(1);
     let at = Mono::from_micros(10_000_000);
     let verdict = || PublishingVerdict::Copy(to_end_of_queue(&"sms".into()));
     let ids: Vec<_> = (0..5).map(|_| kept.keep_under_id(verdict(), at)).collect();
@@ -220,7 +220,7 @@ fn accepted(id: &str) -> (Original, PublishingVerdict) {
 #[test]
 fn the_result_of_a_call_is_found_for_a_copy_of_its_message() {
     let kept = KeptVerdicts::default();
-    kept.consumes(10);
+    kept.add_route(10);
     let at = Mono::from_micros(10_000_000);
     kept.keep([accepted("m-1"), accepted("m-2")].into_iter(), at);
     // As it comes back from a wait queue.
@@ -239,7 +239,7 @@ fn the_result_of_a_call_is_found_for_a_copy_of_its_message() {
 #[test]
 fn a_call_of_a_session_that_ended_is_awaited_until_its_verdict_comes() {
     let kept = KeptVerdicts::default();
-    kept.consumes(10);
+    kept.add_route(10);
     let at = Mono::from_micros(10_000_000);
     let (original, verdict) = accepted("m-1");
     kept.expect_calls([&original, &original].into_iter());
