@@ -291,8 +291,13 @@ impl Pacing {
 
     /// A row is frozen, as the store says.
     pub fn note_freeze(&mut self, row: Row, freeze: &Freeze, now: Mono) {
-        if let Some(holder) = self.holder_mut(row) {
-            holder.note_freeze(freeze, now);
+        match self {
+            Self::Rows(rows) => {
+                if let Some(holder) = rows.holder_mut(row) {
+                    holder.note_freeze(freeze, now);
+                }
+            }
+            Self::AlwaysDue { .. } => self.freeze_for(freeze.until.since(freeze.now), now),
         }
     }
 

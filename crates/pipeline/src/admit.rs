@@ -139,7 +139,7 @@ impl Admission {
             scheduler.skip_startup_listen();
         }
         scheduler.note_decisions(question, answer.now, answer.decisions, now);
-        pacer.learned(scheduler, now);
+        pacer.update_clock(scheduler, now);
     }
 
     /// Counts a decision, and logs it where an operator should know.

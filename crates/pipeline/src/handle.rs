@@ -51,8 +51,6 @@ pub(super) enum PacerEvent {
     Freed(Vec<GrantedCharge>),
     /// The downstream refuses all calls for this long; the limit is frozen.
     FreezeByAnswer { length: Duration, is_first: bool },
-    /// A route that nothing paces is frozen for this long.
-    FreezeUnpaced(Duration),
     /// The downstream refuses this key until then.
     Refused { key: KeyId, until: Mono },
     /// All messages are refused, those of these keys too: after the freeze other keys go first, until then.
@@ -61,7 +59,7 @@ pub(super) enum PacerEvent {
     Passes(Vec<KeyId>),
     /// The downstream says that only this many units are left, and for how long: the limit must be frozen.
     QuotaLow { left: u64, length: Duration },
-    /// The store has frozen the limit.
+    /// How long the store has frozen a row.
     FreezeOfRow(Row, Freeze),
     /// The current policy of the paced limit, or another version of the same.
     Policy(Arc<CurrentPolicy>, RowPaces),
@@ -148,7 +146,7 @@ impl PacerHandle {
     }
 
     /// Renews what calls and routes know of the store's clock.
-    pub(super) fn learned(&self, scheduler: &Scheduler<WaitingMessage>, now: Mono) {
+    pub(super) fn update_clock(&self, scheduler: &Scheduler<WaitingMessage>, now: Mono) {
         let Some(clock) = scheduler.clock() else {
             return;
         };
@@ -159,15 +157,7 @@ impl PacerHandle {
 
     /// Whether calls have slots of a paced limit.
     pub(super) fn is_paced(&self) -> bool {
-        self.unpaced_row().is_none()
-    }
-
-    /// The row that stands for routes that nothing paces.
-    fn unpaced_row(&self) -> Option<PacedRow> {
-        match &*lock(&self.slots) {
-            SlotSource::Rows(_) => None,
-            SlotSource::AlwaysDue(row) => Some(row.clone()),
-        }
+        lock(&self.slots).rows().is_some()
     }
 
     /// The rows of its paced limit, if it has one. The lock is held meanwhile: `act` must not come back here.
@@ -191,16 +181,16 @@ impl PacerHandle {
         });
     }
 
-    /// The paced limit that counts the slots of a row.
-    pub(super) fn limit(&self, row: Row) -> Option<PacedRow> {
-        self.with_rows(|rows| rows.limit(row).cloned())?
+    /// A row as the store has it. A route that nothing paces has the main row only, for freezes.
+    pub(super) fn stored_row(&self, row: Row) -> Option<PacedRow> {
+        lock(&self.slots).stored_row(row).cloned()
     }
 
-    /// The row of a limit, if it is one of ours.
+    /// The row with this name in the store, if it is one of ours.
     pub(super) fn row(&self, name: &str) -> Option<Row> {
-        [Row::Main, Row::Reserve]
-            .into_iter()
-            .find(|row| self.limit(*row).is_some_and(|limit| *limit.name == *name))
+        let slots = lock(&self.slots);
+        let is_it = |row: &Row| slots.stored_row(*row).is_some_and(|row| *row.name == *name);
+        [Row::Main, Row::Reserve].into_iter().find(is_it)
     }
 
     /// The distance between two slots; zero where nothing is paced.

@@ -315,12 +315,12 @@ impl Pacer {
     }
 
     fn ask(&mut self, row: Row, ask: Ask, sent: Mono) {
-        let Some(limit) = self.handle.limit(row) else {
+        let Some(stored) = self.handle.stored_row(row) else {
             // The scheduler has this row, and the pacer does not: it asks again later, as if the store were away.
             return self.scheduler.pacing_mut().note_failure(row, sent);
         };
         let store = Arc::clone(&self.handle.store);
-        let asking = async move { (row, sent, store.lease(&limit, ask).await) };
+        let asking = async move { (row, sent, store.lease(&stored, ask).await) };
         self.asking.push(Box::pin(asking));
     }
 

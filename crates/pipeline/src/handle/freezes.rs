@@ -46,49 +46,27 @@ impl PacerHandle {
         self.freeze_all(length);
     }
 
-    /// Whether this is the name of the row that stands for a route that nothing paces.
-    pub(crate) fn is_unpaced_row(&self, name: &str) -> bool {
-        self.unpaced_row().is_some_and(|row| *row.name == *name)
-    }
-
-    /// Asks whether a route that nothing paces is frozen already.
+    /// Asks whether a route that nothing paces is frozen already; answers about leases say it of the rows of a limit. A
+    /// freeze can only be made longer, so one without a length changes nothing and shows the freeze that is there.
     pub(crate) fn look_at_freeze(&self) {
-        self.freeze_unpaced(Duration::ZERO);
-    }
-
-    /// A freeze can only be made longer: so one without a length changes no end, no replica is told of it, and its
-    /// answer shows the freeze that is there.
-    fn freeze_unpaced(&self, length: Duration) {
-        let Some(row) = self.unpaced_row() else {
-            return;
-        };
-        let pacer = self.clone();
-        tokio::spawn(async move {
-            match pacer.store.freeze(&row, length).await {
-                Ok(freeze) => pacer.send(PacerEvent::FreezeUnpaced(freeze.until.since(freeze.now))),
-                Err(error) if length.is_zero() => {
-                    debug!(pacer = %pacer.name, %error, "it is not known whether it is frozen");
-                }
-                Err(error) => {
-                    warn_of_unshared(&pacer, &error);
-                }
-            }
-        });
+        if !self.is_paced() {
+            self.freeze_all(Duration::ZERO);
+        }
     }
 
     /// Freezes the rows in the store.
     fn freeze_all(&self, length: Duration) {
-        let Some(rows) = self.rows() else {
-            return self.freeze_unpaced(length);
-        };
         let pacer = self.clone();
         tokio::spawn(async move {
             for row in [Row::Main, Row::Reserve] {
-                let Some(limit) = rows.limit(row) else {
+                let Some(stored) = pacer.stored_row(row) else {
                     continue;
                 };
-                match pacer.store.freeze(limit, length).await {
+                match pacer.store.freeze(&stored, length).await {
                     Ok(freeze) => pacer.send(PacerEvent::FreezeOfRow(row, freeze)),
+                    Err(error) if length.is_zero() => {
+                        debug!(pacer = %pacer.name, %error, "it is not known whether it is frozen");
+                    }
                     Err(error) => warn_of_unshared(&pacer, &error),
                 }
             }

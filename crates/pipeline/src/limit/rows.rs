@@ -40,6 +40,16 @@ impl SlotSource {
         Self::AlwaysDue(PacedRow::new(format!(":{pacer}"), pace))
     }
 
+    /// One of its rows in the store.
+    pub(crate) fn stored_row(&self, row: Row) -> Option<&PacedRow> {
+        match (self, row) {
+            (Self::Rows(rows), Row::Main) => Some(&rows.main),
+            (Self::Rows(rows), Row::Reserve) => rows.reserve.as_ref(),
+            (Self::AlwaysDue(stored), Row::Main) => Some(stored),
+            (Self::AlwaysDue(_), Row::Reserve) => None,
+        }
+    }
+
     /// The rows of the paced limit, if there is one.
     pub(crate) const fn rows(&self) -> Option<&PacedRows> {
         match self {
@@ -50,13 +60,6 @@ impl SlotSource {
 }
 
 impl PacedRows {
-    pub(crate) fn limit(&self, row: Row) -> Option<&PacedRow> {
-        match row {
-            Row::Main => Some(&self.main),
-            Row::Reserve => self.reserve.as_ref(),
-        }
-    }
-
     /// The policy has changed.
     pub(crate) fn adopt(&mut self, policy: &CurrentPolicy, paces: &RowPaces) {
         let known = policy.stored.version;

@@ -50,7 +50,7 @@ impl Pacer {
                 self.scheduler.pacing_mut().note_answer(row, &answer, now);
                 let is_denied = self.scheduler.pacing().tally().denied > denied_before;
                 meters.asks(if is_denied { "denied" } else { "granted" });
-                self.handle.learned(&self.scheduler, now);
+                self.handle.update_clock(&self.scheduler, now);
                 if self.scheduler.pacing().is_outdated() {
                     self.outdated.notify_one();
                 }
@@ -93,9 +93,6 @@ impl Pacer {
                     adapting.throttled(is_first, now);
                 }
                 self.scheduler.pacing_mut().freeze_by_answer(length, now);
-            }
-            PacerEvent::FreezeUnpaced(length) => {
-                self.scheduler.pacing_mut().freeze_for(length, now)
             }
             PacerEvent::Refused { key, until } => self.scheduler.note_refusal(key, until),
             PacerEvent::Behind { keys, until } => {
@@ -157,9 +154,6 @@ impl Pacer {
             Notice::Frozen { limit, freeze } => {
                 if let Some(row) = self.handle.row(&limit) {
                     self.scheduler.pacing_mut().note_freeze(row, &freeze, now);
-                } else if self.handle.is_unpaced_row(&limit) {
-                    let length = freeze.until.since(freeze.now);
-                    self.scheduler.pacing_mut().freeze_for(length, now);
                 }
             }
             Notice::Freed { limit, key, units } => {
