@@ -41,6 +41,7 @@ pub use self::tries::Tries;
 use super::breaker::Evidence;
 use super::gate::{Away, Gate};
 use super::judge::{DeadReason, Outcome};
+use super::message::KeyId;
 use super::refusals::{Refusal, Refusals, Scope};
 use super::time::{Mono, StoreTime};
 
@@ -109,15 +110,15 @@ pub fn decide(
 impl CallEnd<'_> {
     /// What the outcome means for the message, and for the keys that count it.
     fn interpret(&self, away: Option<Away>, refusals: &mut Refusals) -> (Consequence, KeyChanges) {
-        let nothing = KeyChanges::Pass(Vec::new());
+        let nothing = KeyChanges::default();
         match self.outcome {
             Outcome::Accepted if self.rules.shows == AnswerScope::Nothing => {
                 let pass = refusals.note_unseen(self.keys, self.began);
-                (Consequence::Done, KeyChanges::Pass(pass))
+                (Consequence::Done, KeyChanges::pass(pass))
             }
             Outcome::Accepted => {
                 let pass = refusals.note_accepted(self.keys, self.now.local);
-                (Consequence::Done, KeyChanges::Pass(pass))
+                (Consequence::Done, KeyChanges::pass(pass))
             }
             Outcome::Throttled { wait } => self.throttled(wait, refusals),
             Outcome::Held { wait } => self.refused(wait, Scope::Message, refusals),
@@ -165,7 +166,7 @@ impl CallEnd<'_> {
 
     /// The downstream asked to wait. What its answer names is believed.
     fn throttled(&self, wait: Duration, refusals: &mut Refusals) -> (Consequence, KeyChanges) {
-        let mut refused = Vec::new();
+        let mut keys = KeyChanges::default();
         let consequence = match self.throttles {
             ThrottleSubject::Unsaid => {
                 let scope = match self.rules.shows {
@@ -178,7 +179,7 @@ impl CallEnd<'_> {
             ThrottleSubject::Key { key, is_for_all } => {
                 if !is_for_all {
                     refusals.note_named(key, self.now.local);
-                    refused.push((key, wait));
+                    keys.refused.push((key, self.now.local + wait));
                 }
                 // A limit for all messages is no reason to give up one of them.
                 let is_refused_alone = !is_for_all
@@ -189,8 +190,7 @@ impl CallEnd<'_> {
                 }
             }
         };
-        let behind = None;
-        (consequence, KeyChanges::Refused { behind, refused })
+        (consequence, keys)
     }
 
     /// The downstream asked to wait. The other calls show what that is about.
@@ -217,10 +217,16 @@ impl CallEnd<'_> {
             Consequence::Wait(ruling.wait)
         };
         // After the freeze the next call is for another key.
-        let has_others = ruling.is_about_all && !self.keys.is_empty();
-        let keys = KeyChanges::Refused {
-            behind: has_others.then(|| self.now.local + wait + self.interval),
-            refused: ruling.keys,
+        let behind: &[KeyId] = if ruling.is_about_all { self.keys } else { &[] };
+        let until = |wait: Duration| self.now.local + wait;
+        let keys = KeyChanges {
+            pass: Vec::new(),
+            behind: (behind.iter())
+                .map(|key| (*key, until(wait + self.interval)))
+                .collect(),
+            refused: (ruling.keys.iter())
+                .map(|(key, wait)| (*key, until(*wait)))
+                .collect(),
         };
         (consequence, keys)
     }

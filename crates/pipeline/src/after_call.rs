@@ -31,6 +31,7 @@ use super::permit::Permit;
 use super::permit::claims::Claims;
 use super::verdict::{add_answer, dead};
 
+static KEY_REFUSED: LogLimits = LogLimits::new(Duration::from_secs(10));
 static CUT: LogLimits = LogLimits::new(Duration::from_secs(60));
 
 /// A call that has come back.
@@ -66,7 +67,7 @@ impl AnsweredCall {
         }
         let detail = &judgement.detail;
         tell_gate(&job, &follows, detail, pacer);
-        tell_keys(&job, follows.keys, pacer);
+        tell_keys(follows.keys, pacer);
         if follows.is_refused {
             job.route.meters.denials.increment(1);
         }
@@ -209,19 +210,17 @@ fn tell_gate(job: &Job, follows: &AfterCall, detail: &str, pacer: &PacerHandle) 
 }
 
 /// Tells the pacer what the answer shows about the keys of the message.
-fn tell_keys(job: &Job, keys: KeyChanges, pacer: &PacerHandle) {
-    match keys {
-        KeyChanges::Pass(keys) if keys.is_empty() => {}
-        KeyChanges::Pass(keys) => pacer.send(PacerEvent::Passes(keys)),
-        KeyChanges::Refused { behind, refused } => {
-            if let Some(until) = behind {
-                let keys = job.own_keys();
-                pacer.send(PacerEvent::Behind { keys, until });
-            }
-            for (key, wait) in refused {
-                pacer.refused(key, wait);
-            }
-        }
+fn tell_keys(keys: KeyChanges, pacer: &PacerHandle) {
+    let now = pacer.clock.now();
+    if let Some((_, until)) = keys.refused.first()
+        && let Some(more) = KEY_REFUSED.event(&pacer.name, now)
+    {
+        let wait = until.since(now);
+        warn!(pacer = %pacer.name, ?wait,
+            "the downstream throttles all messages of a key; these wait, others pass{more}");
+    }
+    if !keys.is_empty() {
+        pacer.send(PacerEvent::KeysChanged(keys));
     }
 }
 

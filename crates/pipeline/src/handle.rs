@@ -8,9 +8,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
-use tracing::{debug, warn};
+use tracing::debug;
 
-use sluiced_core::message::KeyId;
+use sluiced_core::after_call::KeyChanges;
 use sluiced_core::pacing::{Row, RowPaces};
 use sluiced_core::refusals::Refusals;
 use sluiced_core::schedule::Freeze;
@@ -20,7 +20,6 @@ use sluiced_ports::clock::Clock;
 use sluiced_ports::limits::{Correction, GrantedCharge};
 use sluiced_ports::lock;
 use sluiced_ports::store::{PacedRow, Store};
-use sluiced_telemetry::LogLimits;
 
 use super::job::WaitingMessage;
 use super::limit::CurrentPolicy;
@@ -28,8 +27,6 @@ use super::limit::measures::Measures;
 use super::limit::rows::{PacedRows, SlotSource};
 use super::meters::LimitMeters;
 use super::permit::refunder::Refunder;
-
-static KEY_REFUSED: LogLimits = LogLimits::new(Duration::from_secs(10));
 
 /// What a stopped pacer left.
 #[derive(Clone, Copy, Debug, Default)]
@@ -51,12 +48,8 @@ pub(super) enum PacerEvent {
     Freed(Vec<GrantedCharge>),
     /// The downstream refuses all calls for this long; the limit is frozen.
     FreezeByAnswer { length: Duration, is_first: bool },
-    /// The downstream refuses this key until then.
-    Refused { key: KeyId, until: Mono },
-    /// All messages are refused, those of these keys too: after the freeze other keys go first, until then.
-    Behind { keys: Vec<KeyId>, until: Mono },
-    /// The downstream accepts these keys again.
-    Passes(Vec<KeyId>),
+    /// What an answer shows about the keys of its message.
+    KeysChanged(KeyChanges),
     /// The downstream says that only this many units are left, and for how long: the limit must be frozen.
     QuotaLow { left: u64, length: Duration },
     /// How long the store has frozen a row.
@@ -204,17 +197,6 @@ impl PacerHandle {
         if !messages.is_empty() {
             self.send(PacerEvent::Decoded(messages));
         }
-    }
-
-    /// The downstream refuses a key for this long: its messages wait in this replica.
-    pub(super) fn refused(&self, key: KeyId, wait: Duration) {
-        let now = self.clock.now();
-        if let Some(more) = KEY_REFUSED.event(&self.name, now) {
-            warn!(pacer = %self.name, ?wait,
-                "the downstream throttles all messages of a key; these wait, others pass{more}");
-        }
-        let until = now + wait;
-        self.send(PacerEvent::Refused { key, until });
     }
 
     /// The store's time, if it is known.

@@ -96,15 +96,28 @@ pub enum ClaimsEnd {
 }
 
 /// What an answer shows about the keys of its message.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum KeyChanges {
-    /// These keys were refused, and pass again. Empty: nothing new.
-    Pass(Vec<KeyId>),
-    /// The downstream refused the call.
-    Refused {
-        /// Other keys than the keys of this message go first until then.
-        behind: Option<Mono>,
-        /// These keys are refused for this long, with all of their messages.
-        refused: Vec<(KeyId, Duration)>,
-    },
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct KeyChanges {
+    /// These keys were refused, and pass again.
+    pub pass: Vec<KeyId>,
+    /// Other keys go before these, until then.
+    pub behind: Vec<(KeyId, Mono)>,
+    /// These keys are refused until then, with all of their messages.
+    pub refused: Vec<(KeyId, Mono)>,
+}
+
+impl KeyChanges {
+    /// Only that these keys pass again.
+    pub(super) fn pass(pass: Vec<KeyId>) -> Self {
+        Self {
+            pass,
+            ..Self::default()
+        }
+    }
+
+    /// The answer shows nothing new.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.pass.is_empty() && self.behind.is_empty() && self.refused.is_empty()
+    }
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::Scheduler;
 use super::key_queues::{KeyAnswer, PROBE};
+use crate::after_call::KeyChanges;
 use crate::message::{KeyId, Queued};
 use crate::time::Mono;
 
@@ -42,10 +43,24 @@ impl<T: Queued> Scheduler<T> {
         }
     }
 
+    /// An answer shows this about the keys of its message.
+    pub fn note_key_changes(&mut self, changes: &KeyChanges, now: Mono) {
+        for key in &changes.pass {
+            self.key_queues.note_pass(*key);
+        }
+        for (key, until) in &changes.behind {
+            self.key_queues
+                .note_answer(*key, KeyAnswer::At(*until), now);
+        }
+        for (key, until) in &changes.refused {
+            self.note_refusal(*key, *until);
+        }
+    }
+
     /// The downstream refuses a key until then, for all that is known. Its messages wait, as for a full limit: it
     /// may end sooner, and messages without a place in memory are sent away. Then one is called at a time, until the
-    /// key [passes](Self::note_pass).
-    pub fn note_refusal(&mut self, key: KeyId, until: Mono) {
+    /// key passes.
+    pub(super) fn note_refusal(&mut self, key: KeyId, until: Mono) {
         self.key_queues.note_refusal(key, until);
     }
 
@@ -53,17 +68,6 @@ impl<T: Queued> Scheduler<T> {
     /// that there will be none.
     pub fn note_probe(&mut self, key: KeyId, now: Mono) {
         self.key_queues.note_refusal(key, now + PROBE);
-    }
-
-    /// The downstream accepts a key again.
-    pub fn note_pass(&mut self, key: KeyId) {
-        self.key_queues.note_pass(key);
-    }
-
-    /// Other keys go before this one until then.
-    pub fn put_behind(&mut self, key: KeyId, until: Mono, now: Mono) {
-        let answer = KeyAnswer::At(until);
-        self.key_queues.note_answer(key, answer, now);
     }
 
     /// Permits ran out before they were used: fewer are wanted at a time.

@@ -5,6 +5,7 @@
 //! another policy comes.
 
 use std::cmp::Reverse;
+use std::time::Duration;
 
 use super::{Action, PermittedKey, Scheduler};
 use crate::leases::Slot;
@@ -165,6 +166,25 @@ impl<T: Queued> Scheduler<T> {
         out.extend(self.key_queues.extract(&mut unwanted));
         out.extend(self.take_delayed(&mut unwanted));
         out
+    }
+
+    /// Takes out messages whose limit has no slot for `wait`, each with the time until its own slot: so they do not come
+    /// back all at once. `interval` is the distance between two slots.
+    pub fn extract_denied(
+        &mut self,
+        is_denied: impl FnMut(&T) -> bool,
+        wait: Duration,
+        interval: Duration,
+    ) -> Vec<(T, Duration)> {
+        let mut slots_before = 0_u32;
+        let denied = self.extract(is_denied).into_iter();
+        denied
+            .map(|item| {
+                let own_wait = wait + interval * slots_before;
+                slots_before = slots_before.saturating_add(item.cost().get());
+                (item, own_wait)
+            })
+            .collect()
     }
 
     /// Takes out all messages because the replica stops, including the messages that would leave it with the

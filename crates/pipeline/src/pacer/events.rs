@@ -94,17 +94,7 @@ impl Pacer {
                 }
                 self.scheduler.pacing_mut().freeze_by_answer(length, now);
             }
-            PacerEvent::Refused { key, until } => self.scheduler.note_refusal(key, until),
-            PacerEvent::Behind { keys, until } => {
-                for key in keys {
-                    self.scheduler.put_behind(key, until, now);
-                }
-            }
-            PacerEvent::Passes(keys) => {
-                for key in keys {
-                    self.scheduler.note_pass(key);
-                }
-            }
+            PacerEvent::KeysChanged(changes) => self.scheduler.note_key_changes(&changes, now),
             PacerEvent::QuotaLow { left, length } => self.on_quota_low(left, length, now),
             PacerEvent::FreezeOfRow(row, freeze) => {
                 self.scheduler.pacing_mut().note_freeze(row, &freeze, now)

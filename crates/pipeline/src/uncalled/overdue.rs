@@ -41,23 +41,16 @@ pub(crate) fn deny(
         Arc::ptr_eq(&waiting.job.route, route)
             && waiting.not_before.is_none_or(|at| at <= now + wait)
     };
-    let denied = scheduler.extract(is_denied);
+    let denied = scheduler.extract_denied(is_denied, wait, pacer.interval());
     if denied.is_empty() {
         return;
     }
     debug!(route = %route.name, messages = denied.len(), ?wait, "denied");
     let store_now = pacer.store_time(now);
-    let interval = pacer.interval();
-    let mut slots_before = 0_u32;
-    for WaitingMessage { job, .. } in denied {
+    for (WaitingMessage { job, .. }, own_wait) in denied {
         job.route.meters.denials.increment(1);
         let verdict = match route.rules.on_denied {
-            // Each at its own time, so that they do not come back all at once.
-            OnDenied::Delay => {
-                let own_time = wait + interval * slots_before;
-                slots_before = slots_before.saturating_add(job.slots().get());
-                job.history.later(own_time, store_now)
-            }
+            OnDenied::Delay => job.history.later(own_wait, store_now),
             OnDenied::DeadLetter => verdict::denied(&job.history, &pacer.name, wait, store_now),
             OnDenied::Hold | OnDenied::Nack | OnDenied::TellWhen => {
                 job.history.back(wait, store_now)

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use sluiced_core::after_call::{
-    AfterCall, AnswerScope, AnswerStatus, CallEnd, CallRules, KeyChanges, NextStep, NextWait,
-    OnceRule, ThrottleSubject, decide,
+    AfterCall, AnswerScope, AnswerStatus, CallEnd, CallRules, NextStep, NextWait, OnceRule,
+    ThrottleSubject, decide,
 };
 use sluiced_core::backoff::Backoff;
 use sluiced_core::judge::Outcome;
@@ -120,7 +120,7 @@ impl<'a, W: FleetWatch> Fleet<'a, W> {
         }
         let follows = self.after_call(replica, &parcel, Outcome::Throttled { wait }, mono);
         self.tries.insert(parcel.id, follows.tries);
-        tell_keys(replica, &parcel, follows.keys, mono);
+        replica.scheduler.note_key_changes(&follows.keys, mono);
         if let Some(wait) = follows.freeze_for {
             replica.turn = None;
             replica.scheduler.pacing_mut().freeze_by_answer(wait, mono);
@@ -145,7 +145,7 @@ impl<'a, W: FleetWatch> Fleet<'a, W> {
         mono: Mono,
     ) {
         let follows = self.after_call(replica, parcel, Outcome::Accepted, mono);
-        tell_keys(replica, parcel, follows.keys, mono);
+        replica.scheduler.note_key_changes(&follows.keys, mono);
         replica.unsettled.remove(&parcel.id);
         let message = parcel.id;
         self.see(replica.id, FleetEvent::Settled { message });
@@ -205,31 +205,5 @@ impl<'a, W: FleetWatch> Fleet<'a, W> {
         };
         let opening = |at| route.opening(at);
         decide(&call, &mut replica.gate, &mut replica.refusals, opening)
-    }
-}
-
-/// What the answer shows about the keys of its message.
-fn tell_keys(
-    replica: &mut SimulatedReplica<'_>,
-    parcel: &Parcel<'_>,
-    keys: KeyChanges,
-    mono: Mono,
-) {
-    match keys {
-        KeyChanges::Pass(keys) => {
-            for key in keys {
-                replica.scheduler.note_pass(key);
-            }
-        }
-        KeyChanges::Refused { behind, refused } => {
-            if let Some(until) = behind {
-                for key in parcel.own_keys() {
-                    replica.scheduler.put_behind(key, until, mono);
-                }
-            }
-            for (key, wait) in refused {
-                replica.scheduler.note_refusal(key, mono + wait);
-            }
-        }
     }
 }

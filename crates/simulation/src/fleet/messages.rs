@@ -199,13 +199,13 @@ impl<'a, W: FleetWatch> Fleet<'a, W> {
     /// No slot comes for long, and the route does not hold its messages.
     fn deny_all(&mut self, replica: &mut SimulatedReplica<'a>, wait: Duration) {
         let interval = self.setting.route.rows.first().map(|pace| pace.interval());
-        let denied = replica.scheduler.extract(|_| true);
-        for (place, parcel) in (0_u32..).zip(denied) {
+        let denied =
+            (replica.scheduler).extract_denied(|_| true, wait, interval.unwrap_or_default());
+        for (parcel, own_wait) in denied {
             if self.setting.route.long_wait == LongWait::Dead {
                 self.ended(replica, parcel.id, EndWithoutCall::Denied);
             } else {
-                let wait = wait + interval.unwrap_or_default() * place;
-                self.send_away(replica, parcel.id, wait, Away::NoSlot);
+                self.send_away(replica, parcel.id, own_wait, Away::NoSlot);
             }
         }
     }

@@ -30,10 +30,9 @@ fn a_refusal_of_all_is_never_the_end_however_long_it_takes() {
                 ..tried(attempts)
             }
         );
-        let KeyChanges::Refused { behind, .. } = follows.keys else {
-            panic!("it was refused");
-        };
-        assert_eq!(behind, Some(call.now.local + SECOND + call.interval));
+        let until = call.now.local + SECOND + call.interval;
+        let behind = call.keys.iter().map(|key| (*key, until));
+        assert_eq!(follows.keys.behind, behind.collect::<Vec<_>>());
         let follows = refused_with_all(&call);
         assert!(matches!(follows.next, NextStep::Again { .. }));
     }
@@ -190,9 +189,9 @@ fn a_throttled_answer_that_names_a_key_closes_it() {
             (follows.freeze_for, follows.close_key_for),
             (None, Some(wait))
         );
-        let refused = KeyChanges::Refused {
-            behind: None,
-            refused: vec![(5, wait)],
+        let refused = KeyChanges {
+            refused: vec![(5, call(false).now.local + wait)],
+            ..KeyChanges::default()
         };
         assert_eq!(follows.keys, refused);
         assert!(matches!(follows.next, NextStep::Again { .. }));
@@ -203,15 +202,11 @@ fn a_throttled_answer_that_names_a_key_closes_it() {
         ..answered(Outcome::Accepted, 200)
     };
     let follows = decide(&accepted, &mut gate, &mut refusals, |at| at);
-    assert_eq!(follows.keys, KeyChanges::Pass(vec![5]));
+    assert_eq!(follows.keys, KeyChanges::pass(vec![5]));
     // The key of all messages is closed in the store alone.
     let follows = alone(&call(true));
     assert_eq!(follows.close_key_for, Some(wait));
-    let refused = KeyChanges::Refused {
-        behind: None,
-        refused: Vec::new(),
-    };
-    assert_eq!(follows.keys, refused);
+    assert!(follows.keys.is_empty());
 }
 
 #[test]
@@ -249,8 +244,7 @@ fn where_hosts_differ_refusals_freeze_nothing() {
         call.rules.shows = AnswerScope::Host;
         let follows = decide(&call, &mut gate, &mut refusals, |at| at);
         assert_eq!(follows.freeze_for, None, "message {message}");
-        let closed =
-            matches!(&follows.keys, KeyChanges::Refused { refused, .. } if !refused.is_empty());
+        let closed = !follows.keys.refused.is_empty();
         assert_eq!(closed, message > 0, "message {message}");
     }
 }

@@ -51,6 +51,6 @@ fn a_call_whose_answer_is_not_seen_opens_only_keys_that_it_waited_for() {
         };
         unseen.rules.shows = AnswerScope::Nothing;
         let follows = decide(&unseen, &mut gate, &mut refusals, |at| at);
-        assert_eq!(follows.keys, KeyChanges::Pass(opens), "{began:?}");
+        assert_eq!(follows.keys, KeyChanges::pass(opens), "{began:?}");
     }
 }
