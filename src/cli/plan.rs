@@ -35,12 +35,13 @@ use super::exit::{Exit, Refusal, load_configuration, writes_over_no_input};
 use super::shell;
 use super::trial::choose_route;
 use crate::wire::PlannedRoute;
+use sluiced_core::gate::OnDenied;
 use sluiced_core::rate::Span;
 use sluiced_core::time::{StoreTime, micros};
 use sluiced_settings::text::Length;
-use sluiced_settings::types::{Limit, OnDenied, Route, Settings};
+use sluiced_settings::types::{Limit, Route, Settings};
 use sluiced_settings::{Loaded, Needs};
-use sluiced_simulation::plan::{self as simulation, KeyedRule, LongWait, Plan};
+use sluiced_simulation::plan::{self as simulation, KeyedRule, Plan};
 
 /// The default begin of a plan: a Monday.
 const MONDAY: &str = "2026-01-05T00:00";
@@ -347,11 +348,10 @@ fn route_of(planned: &PlannedRoute, route: &Route) -> simulation::SimulatedRoute
         keyed: keyed.collect(),
         prefetch: planned.rules.prefetch,
         max_hold: route.max_hold.get(),
-        long_wait: match route.on_denied {
+        on_denied: match route.on_denied.into() {
             // Messages that go back to their queue wait there as well.
-            OnDenied::Hold | OnDenied::Nack => LongWait::Hold,
-            OnDenied::Delay => LongWait::Away,
-            OnDenied::DeadLetter => LongWait::Dead,
+            OnDenied::Nack => OnDenied::Hold,
+            other => other,
         },
         max_age: route.max_age.map(Length::get),
         hours: planned.rules.hours.clone(),

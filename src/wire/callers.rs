@@ -13,10 +13,9 @@ use sluiced_callers::{
     NamesKey,
 };
 use sluiced_core::after_call::CallRules;
+use sluiced_core::gate::OnDenied;
 use sluiced_pipeline::meters::RouteMeters;
-use sluiced_pipeline::{
-    AnswerRules, OnDenied, Priority, RouteLimits, RouteRules, RouteSpec, WhenUnsendable,
-};
+use sluiced_pipeline::{AnswerRules, Priority, RouteLimits, RouteRules, RouteSpec, WhenUnsendable};
 use sluiced_ports::clock::Clock;
 use sluiced_ports::connect::Secret;
 use sluiced_settings::made::Costing;
@@ -252,7 +251,7 @@ fn rules(settings: &Settings, name: &str, callers: &types::Callers) -> RouteRule
         dying: None,
         calls: CallRules::unseen(callers.max_wait.get()),
         answers: AnswerRules::UNSEEN,
-        on_denied: OnDenied::TellWhen,
+        on_denied: OnDenied::TellCaller,
         denied_headers: true,
         max_age: None,
         on_expired: WhenUnsendable::Drop,

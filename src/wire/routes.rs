@@ -6,8 +6,7 @@ use super::WireError;
 use sluiced_core::after_call::{AnswerScope, CallRules};
 use sluiced_pipeline::meters::RouteMeters;
 use sluiced_pipeline::{
-    AnswerRules, Journal, OnDenied, Priority, ResultRules, Results, RouteRules, Tenants,
-    WhenUnsendable,
+    AnswerRules, Journal, Priority, ResultRules, Results, RouteRules, Tenants, WhenUnsendable,
 };
 use sluiced_settings::made::{PriorityText, ZoneText};
 use sluiced_settings::types as settings;
@@ -47,7 +46,7 @@ pub(super) fn rules(
             latency: route.call_latency(),
             is_kept: route.keep_answer(),
         },
-        on_denied: on_denied(route.on_denied),
+        on_denied: route.on_denied.into(),
         denied_headers: route.denied_headers,
         max_age: route.max_age.map(|age| age.get()),
         on_expired: unsendable(route.on_expired),
@@ -71,15 +70,6 @@ fn call_rules(route: &Route) -> CallRules {
             true => AnswerScope::Host,
             false => AnswerScope::Account,
         },
-    }
-}
-
-const fn on_denied(written: settings::OnDenied) -> OnDenied {
-    match written {
-        settings::OnDenied::Hold => OnDenied::Hold,
-        settings::OnDenied::Delay => OnDenied::Delay,
-        settings::OnDenied::Nack => OnDenied::Nack,
-        settings::OnDenied::DeadLetter => OnDenied::DeadLetter,
     }
 }
 

@@ -21,7 +21,7 @@ use super::scheduler::ASKED_AGAIN;
 use super::time::{Mono, StoreTime};
 
 pub use sends::{GateChange, SendRule, ShutReason};
-pub use tap::{Tap, TapDecision, TapRule, WhenDenied};
+pub use tap::{OnDenied, Tap, TapDecision, TapRule};
 
 /// The local clock may drift from the store's: a change of the hours is computed again after this.
 const REVIEW_AGAIN: Duration = Duration::from_secs(10);

@@ -91,5 +91,5 @@ pub use limit::rows::{PacedRows, SlotSource};
 pub use pipeline::{PacerSpec, Pipeline, PipelineLeftover, PipelineSpec, StartError};
 pub use policies::owner::{Owned, Owner, Ownership};
 pub use policies::{FileWatch, KeyedPolicy};
-pub use route::rules::{AnswerRules, OnDenied, Priority, RouteRules, Tenants, WhenUnsendable};
+pub use route::rules::{AnswerRules, Priority, RouteRules, Tenants, WhenUnsendable};
 pub use route::{RouteLimit, RouteLimits, RouteSpec};

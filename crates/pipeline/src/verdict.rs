@@ -22,7 +22,8 @@ use sluiced_telemetry::LogLimits;
 
 use super::history::{History, time_header};
 use super::route::Route;
-use super::route::rules::{OnDenied, WhenUnsendable};
+use super::route::rules::WhenUnsendable;
+use sluiced_core::gate::OnDenied;
 
 static IN_PARTS: LogLimits = LogLimits::new(Duration::from_secs(10));
 /// The largest part of an answer that a dead letter keeps, in bytes.
@@ -78,7 +79,7 @@ pub(super) fn judge_unfit(
 
 /// For a message that is too old.
 pub(super) fn expired(route: &Route, history: &History, now: StoreTime) -> Verdict {
-    if route.rules.on_denied == OnDenied::TellWhen {
+    if route.rules.on_denied == OnDenied::TellCaller {
         // A caller is answered by this verdict; nothing waits.
         return history.later(Duration::ZERO, now);
     }

@@ -11,6 +11,7 @@ use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
+use sluiced_core::gate::OnDenied;
 use sluiced_core::limits::Rule;
 use sluiced_core::limits::concurrency::Concurrency;
 use sluiced_core::limits::gcra::Gcra;
@@ -21,8 +22,7 @@ use sluiced_core::schedule::{DEFAULT_HORIZON, Pace};
 use sluiced_core::time::StoreTime;
 
 use crate::plan::{
-    KeyCost, KeyedRule, LongWait, Message, MessageFate, Plan, PlanOutcome, PlannedEnd,
-    SimulatedRoute, run_in,
+    KeyCost, KeyedRule, Message, MessageFate, Plan, PlanOutcome, PlannedEnd, SimulatedRoute, run_in,
 };
 use crate::surroundings::{Fault, Surroundings};
 
@@ -182,7 +182,7 @@ impl Backlog {
                 keyed: keyed.collect(),
                 prefetch: self.prefetch,
                 max_hold: Duration::from_secs(1),
-                long_wait: LongWait::Hold,
+                on_denied: OnDenied::Hold,
                 max_age: None,
                 hours: None,
                 call: self.call,

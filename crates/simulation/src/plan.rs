@@ -15,7 +15,7 @@ use std::time::Duration;
 use sluiced_core::time::{StoreTime, micros};
 
 use super::fleet;
-pub use super::setting::{KeyCost, KeyedRule, LongWait, Message, SimulatedRoute};
+pub use super::setting::{KeyCost, KeyedRule, Message, SimulatedRoute};
 use super::setting::{Refuses, Setting};
 use super::surroundings::{Fault, Surroundings};
 use super::watch::{Away, EndWithoutCall, FleetEvent, FleetWatch};

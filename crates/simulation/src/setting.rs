@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use sluiced_core::gate::OnDenied;
 use sluiced_core::headroom::{Bounds, Headroom};
 use sluiced_core::hours::OpeningHours;
 use sluiced_core::limits::Rule;
@@ -85,7 +86,8 @@ pub struct SimulatedRoute {
     pub keyed: Vec<KeyedRule>,
     pub prefetch: u16,
     pub max_hold: Duration,
-    pub long_wait: LongWait,
+    /// What happens to a message that must wait for longer than `max_hold`.
+    pub on_denied: OnDenied,
     pub max_age: Option<Duration>,
     pub hours: Option<OpeningHours>,
     /// How long a call takes in the mean.
@@ -126,17 +128,6 @@ pub struct KeyedRule {
     pub rule: Rule,
     /// The limit counts all messages together.
     pub for_all: bool,
-}
-
-/// What happens to a message that must wait for longer than `max_hold`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LongWait {
-    /// The message stays where it is, and so do those behind it if the limit is for all.
-    Hold,
-    /// The message goes through wait queues.
-    Away,
-    /// The message is dead.
-    Dead,
 }
 
 /// A message.

@@ -26,18 +26,35 @@ pub struct TapRule {
     /// The longest time that one message may be held.
     pub ack_margin: Duration,
     /// What happens to messages that would wait for longer than `max_hold`.
-    pub denied: WhenDenied,
+    pub on_denied: OnDenied,
 }
 
-/// What a route does with messages that would wait for too long.
+/// What a route does when its limit says "not before T" and T is further away than it holds messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum WhenDenied {
-    /// The route keeps the messages that it holds and takes no more.
+pub enum OnDenied {
+    /// Consuming stops until T. Messages of one key go to a wait queue.
     Hold,
-    /// The route sends the messages away, and takes more.
-    SendAway,
-    /// The route sends the messages away, and takes no more.
-    SendAwayAndClose,
+    /// Each message goes to a wait queue until T.
+    Delay,
+    /// Consuming stops, and each message goes back to its queue at once.
+    Nack,
+    /// Each message goes to the dead-letter queue.
+    DeadLetter,
+    /// Messages of callers, which have no queue: each waits until it is too old, and its caller is told T as soon as it
+    /// is known that it would be.
+    TellCaller,
+}
+
+impl OnDenied {
+    /// Messages that are held leave.
+    const fn sends_away(self) -> bool {
+        !matches!(self, Self::Hold)
+    }
+
+    /// No more messages are taken.
+    const fn closes(self) -> bool {
+        matches!(self, Self::Hold | Self::Nack)
+    }
 }
 
 /// What the tap does now.
@@ -115,8 +132,8 @@ fn by_availability(was: Tap, availability: Availability, rule: &TapRule, now: Mo
         Availability::NotKnownYet | Availability::OutOfReach(_) => None,
     };
     let too_long = wait.is_none_or(|wait| wait > threshold(was, rule.max_hold));
-    let denied = wait.filter(|_| too_long && rule.denied != WhenDenied::Hold);
-    let stays = denied.is_some() && rule.denied == WhenDenied::SendAway;
+    let denied = wait.filter(|_| too_long && rule.on_denied.sends_away());
+    let stays = denied.is_some() && !rule.on_denied.closes();
     TapDecision {
         was,
         is: if too_long && !stays {

@@ -125,7 +125,7 @@ fn a_spent_limit_is_asked_again_while_the_tap_stays_closed() {
     let rule = TapRule {
         max_hold: Duration::from_secs(1),
         ack_margin: Duration::from_secs(900),
-        denied: WhenDenied::Hold,
+        on_denied: OnDenied::Hold,
     };
     let tap = |gate: &mut Gate, now| gate.decide_tap(Availability::Open, &rule, now).is;
     assert_eq!(tap(&mut gate, asks), Tap::Closed);
@@ -244,7 +244,7 @@ mod taps {
     const HOLD: TapRule = TapRule {
         max_hold: SECOND,
         ack_margin: Duration::from_secs(900),
-        denied: WhenDenied::Hold,
+        on_denied: OnDenied::Hold,
     };
 
     fn turned(gate: &mut Gate, availability: Availability, rule: TapRule) -> TapDecision {
@@ -281,14 +281,14 @@ mod taps {
     fn what_is_denied_is_sent_away_where_the_route_says_so() {
         let wait = Some(SECOND * 2);
         let mut gate = Gate::new(None, None);
-        let rule = |denied| TapRule { denied, ..HOLD };
-        let change = turned(&mut gate, until(2_000), rule(WhenDenied::SendAway));
+        let rule = |on_denied| TapRule { on_denied, ..HOLD };
+        let change = turned(&mut gate, until(2_000), rule(OnDenied::Delay));
         assert_eq!((change.is, change.denied), (Tap::Open, wait));
-        let change = turned(&mut gate, until(2_000), rule(WhenDenied::SendAwayAndClose));
+        let change = turned(&mut gate, until(2_000), rule(OnDenied::Nack));
         assert_eq!((change.is, change.denied), (Tap::Closed, wait));
         // It is not known for how long.
         let never = Availability::NotKnownYet;
-        let change = turned(&mut gate, never, rule(WhenDenied::SendAway));
+        let change = turned(&mut gate, never, rule(OnDenied::Delay));
         assert_eq!((change.is, change.denied), (Tap::Closed, None));
     }
 

@@ -10,7 +10,7 @@ use sluiced_ports::limits::GrantedAt;
 
 use super::{AskedUnder, Times, WaitingMessage};
 use crate::permit::Permit;
-use crate::route::rules::OnDenied;
+use sluiced_core::gate::OnDenied;
 
 impl Queued for WaitingMessage {
     fn cost(&self) -> Cost {
@@ -57,7 +57,7 @@ impl Queued for WaitingMessage {
     }
 
     fn waits_only_here(&self) -> bool {
-        self.job.route.rules.on_denied == OnDenied::TellWhen
+        self.job.route.rules.on_denied == OnDenied::TellCaller
     }
 
     fn deadline(&self) -> Option<Mono> {

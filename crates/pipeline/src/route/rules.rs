@@ -5,7 +5,7 @@ use std::num::{NonZeroU16, NonZeroU32};
 use std::time::Duration;
 
 use sluiced_core::after_call::CallRules;
-use sluiced_core::gate::{TapRule, WhenDenied};
+use sluiced_core::gate::{OnDenied, TapRule};
 use sluiced_core::hours::OpeningHours;
 use sluiced_ports::limits::LimitKey;
 
@@ -116,21 +116,6 @@ pub enum WhenUnsendable {
     DeadLetter,
 }
 
-/// What a route does when its limit says "not before T" and T is further away than it holds messages.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum OnDenied {
-    /// Consuming stops until T. Messages of one key go to a wait queue.
-    Hold,
-    /// Each message goes to a wait queue until T.
-    Delay,
-    /// Consuming stops, and each message goes back to its queue at once.
-    Nack,
-    /// Each message goes to the dead-letter queue.
-    DeadLetter,
-    /// A message waits until it is too old, and is refused with the time as soon as it is known that it would be.
-    TellWhen,
-}
-
 impl RouteRules {
     /// The weight of a tenant.
     pub(crate) fn weight_of(&self, tenant: &str) -> NonZeroU16 {
@@ -144,11 +129,7 @@ impl RouteRules {
         TapRule {
             max_hold: self.calls.max_hold,
             ack_margin: self.ack_margin,
-            denied: match self.on_denied {
-                OnDenied::Hold => WhenDenied::Hold,
-                OnDenied::Delay | OnDenied::DeadLetter | OnDenied::TellWhen => WhenDenied::SendAway,
-                OnDenied::Nack => WhenDenied::SendAwayAndClose,
-            },
+            on_denied: self.on_denied,
         }
     }
 

@@ -1,5 +1,5 @@
 //! Messages that have no turn before their end are sent away, on a route whose messages wait for a known time
-//! (`OnDenied::TellWhen`).
+//! (`OnDenied::TellCaller`).
 //!
 //! Such a message could wait, and would be too old then. So it leaves as soon as that is known, with the time at which
 //! its limit lets it pass. A keyed limit says so when it is asked (`core::scheduler::answers`). Here are the other
@@ -23,8 +23,8 @@ use sluiced_ports::queue::Verdict;
 use crate::ends::journal::Why;
 use crate::handle::PacerHandle;
 use crate::job::WaitingMessage;
-use crate::route::rules::OnDenied;
 use crate::verdict::{DeniedHeaders, add_denied_headers};
+use sluiced_core::gate::OnDenied;
 
 /// The shortest time that is told where others come first.
 const COMES_BACK_SOON: Duration = Duration::from_secs(1);
@@ -56,7 +56,7 @@ pub(crate) fn comes_too_late(
 ) -> Option<NoTurn> {
     let route = &waiting.job.route;
     // A caller that closed its connection gets no answer: its message is stale.
-    if route.rules.on_denied != OnDenied::TellWhen || waiting.is_stale() {
+    if route.rules.on_denied != OnDenied::TellCaller || waiting.is_stale() {
         return None;
     }
     let end = waiting.deadline()?;
@@ -83,7 +83,7 @@ pub(crate) fn others_take_all(
     availability: Availability,
     now: Mono,
 ) -> Option<NoTurn> {
-    let refuses = waiting.job.route.rules.on_denied == OnDenied::TellWhen;
+    let refuses = waiting.job.route.rules.on_denied == OnDenied::TellCaller;
     let is_known = !matches!(
         availability,
         Availability::NotKnownYet | Availability::OutOfReach(_)

@@ -17,8 +17,8 @@ use crate::ends::journal::Why;
 use crate::handle::PacerHandle;
 use crate::job::{Job, WaitingMessage};
 use crate::route::Route;
-use crate::route::rules::OnDenied;
 use crate::verdict;
+use sluiced_core::gate::OnDenied;
 
 /// A cancelled consumer is usually gone after this; if not, a message that is given back comes again no more
 /// often than this.
@@ -33,7 +33,7 @@ pub(crate) fn deny(
     now: Mono,
 ) {
     // These messages wait until they would be too late, and are sent away then (`no_turn`).
-    if route.rules.on_denied == OnDenied::TellWhen {
+    if route.rules.on_denied == OnDenied::TellCaller {
         return;
     }
     // A message that waits for a later time of its own is not denied, and asks for no slot before that.
@@ -52,7 +52,7 @@ pub(crate) fn deny(
         let verdict = match route.rules.on_denied {
             OnDenied::Delay => job.history.later(own_wait, store_now),
             OnDenied::DeadLetter => verdict::denied(&job.history, &pacer.name, wait, store_now),
-            OnDenied::Hold | OnDenied::Nack | OnDenied::TellWhen => {
+            OnDenied::Hold | OnDenied::Nack | OnDenied::TellCaller => {
                 job.history.back(wait, store_now)
             }
         };

@@ -18,8 +18,8 @@ use sluiced_telemetry::LogLimits;
 use crate::bounds::too_costly;
 use crate::ends::journal::Why;
 use crate::job::WaitingMessage;
-use crate::route::rules::OnDenied;
 use crate::verdict::{self, dead, denied, judge_unfit};
+use sluiced_core::gate::OnDenied;
 
 static DENIED: LogLimits = LogLimits::new(Duration::from_secs(10));
 
@@ -32,7 +32,7 @@ pub(crate) fn send_away(waiting: WaitingMessage, away: &SentAway, now: Mono) {
     let mut verdict = if away.is_far && route.rules.on_denied == OnDenied::DeadLetter {
         denied(&job.history, &limit.name, wait, decided)
     } else {
-        if route.rules.on_denied != OnDenied::TellWhen
+        if route.rules.on_denied != OnDenied::TellCaller
             && let Some(more) = DENIED.event(&route.name, now)
         {
             info!(route = %route.name, limit = %limit.name, wait = %Span::rough(wait),

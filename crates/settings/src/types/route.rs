@@ -17,6 +17,7 @@ use crate::schema::{Form, SPAN, SPAN_OR_ZERO, kinds, table, words};
 use crate::text::{Length, Size, TemplateText};
 use crate::types::Results;
 use sluiced_core::backoff::Backoff;
+use sluiced_core::gate;
 use sluiced_core::hours::{Days, HourRange, HoursError, OpeningHours};
 use sluiced_core::rate::Rate;
 use sluiced_core::zone::Zone;
@@ -161,6 +162,17 @@ words! {
         Nack = "nack",
         /// To the dead-letter queue: for messages that are worthless later.
         DeadLetter = "dead_letter",
+    }
+}
+
+impl From<OnDenied> for gate::OnDenied {
+    fn from(written: OnDenied) -> Self {
+        match written {
+            OnDenied::Hold => Self::Hold,
+            OnDenied::Delay => Self::Delay,
+            OnDenied::Nack => Self::Nack,
+            OnDenied::DeadLetter => Self::DeadLetter,
+        }
     }
 }
 

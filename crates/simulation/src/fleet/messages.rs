@@ -3,14 +3,13 @@
 
 use std::time::Duration;
 
-use sluiced_core::gate::{Tap, TapRule, WhenDenied};
+use sluiced_core::gate::{OnDenied, Tap, TapRule};
 use sluiced_core::ladder::Ladder;
 use sluiced_core::limits::Ticket;
 use sluiced_core::scheduler::SentAway;
 use sluiced_core::time::{Mono, StoreTime, micros};
 
 use super::{Fleet, Parcel, SimEvent, SimulatedReplica, WORLD};
-use crate::setting::LongWait;
 use crate::watch::{Away, EndWithoutCall, FleetEvent, FleetWatch};
 
 /// From the queue to a replica, at the median.
@@ -116,7 +115,7 @@ impl<'a, W: FleetWatch> Fleet<'a, W> {
         parcel: &Parcel<'a>,
         away: &SentAway,
     ) {
-        if away.is_far && self.setting.route.long_wait == LongWait::Dead {
+        if away.is_far && self.setting.route.on_denied == OnDenied::DeadLetter {
             return self.ended(replica, parcel.id, EndWithoutCall::Denied);
         }
         let why = match away.room {
@@ -175,10 +174,7 @@ impl<'a, W: FleetWatch> Fleet<'a, W> {
         let rule = TapRule {
             max_hold: route.max_hold,
             ack_margin: Duration::MAX,
-            denied: match route.long_wait {
-                LongWait::Hold => WhenDenied::Hold,
-                LongWait::Away | LongWait::Dead => WhenDenied::SendAway,
-            },
+            on_denied: route.on_denied,
         };
         let availability = replica.scheduler.availability(route.needs(), mono);
         let decision = replica.gate.decide_tap(availability, &rule, mono);
@@ -202,7 +198,7 @@ impl<'a, W: FleetWatch> Fleet<'a, W> {
         let denied =
             (replica.scheduler).extract_denied(|_| true, wait, interval.unwrap_or_default());
         for (parcel, own_wait) in denied {
-            if self.setting.route.long_wait == LongWait::Dead {
+            if self.setting.route.on_denied == OnDenied::DeadLetter {
                 self.ended(replica, parcel.id, EndWithoutCall::Denied);
             } else {
                 self.send_away(replica, parcel.id, own_wait, Away::NoSlot);

@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use sluiced_core::gate::Gate;
+use sluiced_core::gate::{Gate, OnDenied};
 use sluiced_core::headroom::{AutoHeadroom, LatencySamples, Lateness};
 use sluiced_core::jitter::Jitter;
 use sluiced_core::leases::LeaseHolder;
@@ -22,7 +22,7 @@ use sluiced_core::time::{Mono, StoreTime, micros};
 use sluiced_core::version::PolicyVersion;
 
 use crate::dice::{Dice, mix};
-use crate::setting::{KeyCost, KeyedRule, LongWait, Message, Setting, SimulatedRoute};
+use crate::setting::{KeyCost, KeyedRule, Message, Setting, SimulatedRoute};
 
 /// A running replica.
 #[derive(Debug)]
@@ -249,7 +249,7 @@ impl Queued for Parcel<'_> {
     fn hold_rules(&self, at: StoreTime) -> HoldRules {
         HoldRules {
             may_move: false,
-            holds: self.route.long_wait == LongWait::Hold,
+            holds: self.route.on_denied == OnDenied::Hold,
             max_hold: self.route.max_hold,
             age: at.since(self.born),
         }

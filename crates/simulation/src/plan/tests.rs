@@ -4,6 +4,7 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use crate::window::Tally;
+use sluiced_core::gate::OnDenied;
 use sluiced_core::hours::OpeningHours;
 use sluiced_core::limits::Rule;
 use sluiced_core::limits::concurrency::Concurrency;
@@ -15,9 +16,7 @@ use sluiced_core::schedule::{DEFAULT_HORIZON, Pace};
 use sluiced_core::time::{Mono, StoreTime};
 use sluiced_core::zone::Zone;
 
-use super::{
-    KeyCost, KeyedRule, LongWait, Message, Plan, PlanOutcome, PlannedEnd, SimulatedRoute, run,
-};
+use super::{KeyCost, KeyedRule, Message, Plan, PlanOutcome, PlannedEnd, SimulatedRoute, run};
 
 const HEADROOM: Duration = Duration::from_millis(10);
 /// Monday, 5 January 2026, 00:00 UTC.
@@ -41,7 +40,7 @@ fn route(rows: Vec<Pace>, keyed: Vec<KeyedRule>) -> SimulatedRoute {
         keyed,
         prefetch: 500,
         max_hold: Duration::from_secs(1),
-        long_wait: LongWait::Hold,
+        on_denied: OnDenied::Hold,
         max_age: None,
         hours: None,
         call: Duration::from_millis(100),
@@ -275,7 +274,7 @@ fn what_costs_too_much_or_is_too_old_ends() {
 #[test]
 fn a_route_may_make_denied_messages_dead() {
     let mut route = route(vec![pace("400/1s")], vec![by_key(log("5/1m"))]);
-    route.long_wait = LongWait::Dead;
+    route.on_denied = OnDenied::DeadLetter;
     let outcome = run(&plan(route, messages(20, 0, 1, 1), 120));
     let dead = |end| matches!(end, PlannedEnd::Denied(_));
     assert_eq!(calls(&outcome).len(), 5);

@@ -3,6 +3,7 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
+use sluiced_core::gate::OnDenied;
 use sluiced_core::message::TenantShare;
 use sluiced_core::rate::{Cost, Rate};
 use sluiced_core::time::StoreTime;
@@ -12,8 +13,8 @@ use crate::dice::{Dice, mix};
 use crate::fleet;
 use crate::limits::{Broken, KeyedLimit};
 use crate::setting::{
-    FleetPolicy, Followed, FollowedHeadroom, KeyCost, KeyedRule, LongWait, Message, Refuses,
-    Setting, SimulatedRoute,
+    FleetPolicy, Followed, FollowedHeadroom, KeyCost, KeyedRule, Message, Refuses, Setting,
+    SimulatedRoute,
 };
 use crate::watch::FleetWatch;
 
@@ -68,7 +69,7 @@ impl Scenario {
             keyed: keyed.collect(),
             prefetch: u16::try_from(self.prefetch).unwrap_or(u16::MAX),
             max_hold: self.max_hold,
-            long_wait: LongWait::Hold,
+            on_denied: OnDenied::Hold,
             max_age: None,
             hours: None,
             call: self.call,
