@@ -164,7 +164,7 @@ impl Workspace {
             let files = self.module(&parts[..known]);
             if !files.is_empty() {
                 let next = parts.get(known);
-                return next.is_none_or(|next| files.iter().any(|file| has_word(&file.code, next)));
+                return next.is_none_or(|next| files.iter().any(|file| offers(&file.code, next)));
             }
         }
         let inline = format!("mod {first} {{");
@@ -237,6 +237,16 @@ fn declares(code: &str, member: &str) -> bool {
         })
     };
     is_item || code.lines().any(begins)
+}
+
+/// Whether a module has an item of this name, or imports one.
+fn offers(code: &str, name: &str) -> bool {
+    let kinds = ["struct", "enum", "trait", "union", "mod", "static"];
+    let has_kind = |kind: &&str| has_word(code, &format!("{kind} {name}"));
+    let mut imports = code.split("use ").skip(1);
+    declares(code, name)
+        || kinds.iter().any(|kind| has_kind(&kind))
+        || imports.any(|import| has_word(import.split(';').next().unwrap_or_default(), name))
 }
 
 fn below(folder: &Path, found: &mut Vec<PathBuf>) {
@@ -348,6 +358,8 @@ fn a_name_that_leads_nowhere_is_found() {
         ("scheduler::placing", false),
         ("core::limits::waiters", false),
         ("limits::admission", true),
+        // A call there, and no item.
+        ("core::scheduler::answers::map", false),
         ("Outcome::label", true),
         ("Outcome::no_such_name", false),
         ("std::io::Error", true),

@@ -296,7 +296,7 @@ mod tests {
         drop(waits);
         assert!(!permits.offer_turn(id, leave_by).await);
         // It leaves while its turn is on the way.
-        let mut waits = permits.wait(sink.apart());
+        let mut waits = permits.wait(sink.for_another_session());
         let turn = permits.offer_turn(waits.id, leave_by);
         let leaves = async {
             let heard = waits.heard.recv().await;

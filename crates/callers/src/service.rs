@@ -274,7 +274,7 @@ impl ServiceState {
             return reply::unavailable(UNDECIDED);
         }
         let left = end.saturating_duration_since(Instant::now());
-        let waits = self.permits.wait(self.sink.apart());
+        let waits = self.permits.wait(self.sink.for_another_session());
         let id = waits.id;
         let session = waits.session.clone();
         let (now, route) = (self.clock.now(), Arc::clone(&self.route));

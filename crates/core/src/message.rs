@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::rate::Cost;
 use crate::time::{Mono, StoreTime};
 
-/// One key of one limit, as a number. Two keys with one number share a queue in memory; their limits stay apart.
+/// One key of one limit, as a number. Keys with the same number only share a queue in memory.
 pub type KeyId = u64;
 
 /// The tenant of a message, and its weight.
@@ -106,7 +106,7 @@ pub trait Queued {
         Duration::ZERO
     }
     /// The keyed limits of the message granted it at this time of the store, this long `ago` at most.
-    fn granted(&mut self, _at: StoreTime, _ago: Duration) {}
+    fn note_grant(&mut self, _at: StoreTime, _ago: Duration) {}
     /// Whether a limit has sent it away before.
     fn was_denied(&self) -> bool {
         false

@@ -386,9 +386,9 @@ impl<T: Queued> Scheduler<T> {
         }
     }
 
-    /// A slot goes to a message that needs no permit only if that is the first. So where permits cannot be had, because
-    /// the store of keyed limits does not answer, messages that need one wait elsewhere: those that need none, of other
-    /// routes for example, would wait behind them until it answers.
+    /// While the store of keyed limits does not answer, messages that need a permit wait aside. A slot goes to a
+    /// message without keyed limits only if that message is the first, so it would wait behind them until the store
+    /// answers.
     fn let_plain_pass(&mut self, now: Mono) {
         let Sum {
             messages, keyed, ..

@@ -25,6 +25,7 @@ use sluiced_core::limits::admission::Decision;
 use sluiced_core::limits::generation::ClosedReason;
 use sluiced_core::limits::once::NotCalled;
 use sluiced_core::limits::{Fit, Lacks, Ticket};
+use sluiced_core::message::Queued as _;
 use sluiced_core::scheduler::{AskedMessage, Question, Scheduler};
 use sluiced_core::time::{Mono, StoreTime};
 use sluiced_ports::limits::{Candidate, Decisions, GrantedCharge, KeyedLimit, LimitStore};
@@ -99,8 +100,8 @@ impl Admission {
         asked.item.asked = Some(AskedUnder { ticket, refunder });
         Candidate {
             charges: asked.item.job.charges().to_vec(),
-            was_denied: asked.was_denied,
-            slots: asked.slots,
+            was_denied: asked.item.was_denied(),
+            slots: asked.item.cost(),
             ticket,
             died: asked.item.job.history.died,
             others_wait: asked.others_wait,

@@ -41,11 +41,11 @@ pub(super) struct PacerLeftover {
 pub(super) enum PacerEvent {
     /// New messages.
     Decoded(Vec<WaitingMessage>),
-    /// A message that was not sent before its slot had passed, or that is called again. It may have units that it did
-    /// not use.
-    Back(Box<WaitingMessage>),
+    /// A message that was not sent before its slot had passed, or that is called again. It may still hold
+    /// units that its call did not use.
+    CallAgain(Box<WaitingMessage>),
     /// Calls of ours have ended in their `concurrency` or `once` limits: their keys may be asked for again.
-    Freed(Vec<GrantedCharge>),
+    CallsEnded(Vec<GrantedCharge>),
     /// The downstream refuses all calls for this long; the limit is frozen.
     FreezeByAnswer { length: Duration, is_first: bool },
     /// What an answer shows about the keys of its message.
@@ -55,9 +55,9 @@ pub(super) enum PacerEvent {
     /// How long the store has frozen a row.
     FreezeOfRow(Row, Freeze),
     /// The current policy of the paced limit, or another version of the same.
-    Policy(Arc<CurrentPolicy>, RowPaces),
+    PacedPolicy(Arc<CurrentPolicy>, RowPaces),
     /// The policy of one of its keyed limits was replaced, or its pause began, changed or ended.
-    Updated {
+    KeyedPolicy {
         limit: Arc<str>,
         /// `None`: it is not paused.
         paused_until: Option<StoreTime>,

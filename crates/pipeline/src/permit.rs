@@ -35,7 +35,7 @@ pub(super) struct Permit(Option<Taken>);
 
 struct Taken {
     granted: Vec<GrantedCharge>,
-    /// Counts its units as in flight where that matters, until it is over.
+    /// Until the call is over, its units count as in flight in limits that need such a count.
     in_flight: Vec<ChargeInFlight>,
     /// Where to return what is not used.
     refunder: Refunder,

@@ -187,7 +187,7 @@ impl Pipeline {
         let scheduler = scheduler(spec.slots.rows(), &*self.store, &routes, self.jitter);
         let (sender, events) = mpsc::unbounded_channel();
         let outgoing = sender.clone();
-        let freed = move |calls| drop(outgoing.send(PacerEvent::Freed(calls)));
+        let freed = move |calls| drop(outgoing.send(PacerEvent::CallsEnded(calls)));
         let keyed = self.start_refunder(&name, &routes, freed);
         let outdated = Arc::new(Notify::new());
         let declarer = self.declarer(Family::Paced, Arc::clone(&name));
@@ -219,7 +219,7 @@ impl Pipeline {
             .collect();
         if let Some(file) = spec.policy {
             let handle = pacer.clone();
-            let adopt = move |policy, paces| handle.send(PacerEvent::Policy(policy, paces));
+            let adopt = move |policy, paces| handle.send(PacerEvent::PacedPolicy(policy, paces));
             self.spawn_watch(declarer, file, with_pacer.clone(), outdated, adopt);
         }
         self.start_receivers(&with_pacer);
@@ -256,7 +256,7 @@ impl Pipeline {
                 version: policy.stored.version,
             });
             for pacer in &pacers {
-                pacer.send(PacerEvent::Updated {
+                pacer.send(PacerEvent::KeyedPolicy {
                     limit: Arc::clone(&limit.name),
                     paused_until: policy.paused_until(),
                 });

@@ -49,8 +49,7 @@ pub struct LeaveBy {
 }
 
 impl LeaveBy {
-    /// A call may leave until `at`, that moment included. `at` is a time of `clock`: clocks that were started apart
-    /// have different zeros.
+    /// A call may leave until `at`, that moment included. `at` is a time of `clock`.
     #[must_use]
     pub const fn new(clock: Clock, at: Mono) -> Self {
         Self { clock, at }

@@ -168,7 +168,7 @@ impl SettlementSender {
 
     /// A sender to the same receiver for another session, with an end of its own.
     #[must_use]
-    pub fn apart(&self) -> Self {
+    pub fn for_another_session(&self) -> Self {
         Self {
             settlements: self.settlements.clone(),
             ended: Arc::default(),

@@ -9,7 +9,7 @@
 //! notice what that does not recover.
 //!
 //! A queue that ended the shared connection as it was consumed is consumed on one of its own
-//! ([`SharedConnection::apart`]): it would end the sessions of all routes again and again.
+//! ([`SharedConnection::connect_alone`]): it would end the sessions of all routes again and again.
 //!
 //! `live` is a connection that is up, and `fleet` names the fleet after it.
 
@@ -233,7 +233,7 @@ impl SharedConnection {
     }
 
     /// Another connection to the broker that was tried last, for one route alone: its queue ended the shared one.
-    pub(super) async fn apart(&self) -> Result<Arc<LiveConnection>, RabbitError> {
+    pub(super) async fn connect_alone(&self) -> Result<Arc<LiveConnection>, RabbitError> {
         let attempts = self.state.lock().await.attempts;
         let address = &self.addresses[attempts.wrapping_sub(1) % self.addresses.len()];
         self.connect(address).await.map(Arc::new)

@@ -192,7 +192,7 @@ impl Session {
     async fn on_news(&mut self, news: News) -> Result<(), RabbitError> {
         match news {
             News::Parked { there, gone } => {
-                self.forget(&gone);
+                self.forget_consumers_of(&gone);
                 self.join(&there).await
             }
             News::Unconsumed(since, error) if self.consumers.were_open(since) => Err(error),
@@ -213,7 +213,7 @@ impl Session {
                     if queue == self.context.route.queue() {
                         return Err(RabbitError::Missing { queue });
                     }
-                    self.part(&queue);
+                    self.note_parked_deleted(&queue);
                 }
             }
             burst += 1;

@@ -184,7 +184,7 @@ async fn open(context: &Arc<RouteContext>, is_apart: bool) -> Result<Session, No
     // The connection may have ended meanwhile.
     let live = match is_apart {
         // The shared one has a backoff, and this one has not.
-        true => consuming.apart().await.map_err(NotOpen::Channel)?,
+        true => consuming.connect_alone().await.map_err(NotOpen::Channel)?,
         false => consuming.acquire().await.map_err(NotOpen::Connection)?,
     };
     let session = Session::open(Arc::clone(context), &counting, live).await;

@@ -20,13 +20,13 @@ use crate::time::{Mono, StoreTime};
 /// After this a message is asked for again if its limit has a policy that this replica does not know.
 const LEARN: Duration = Duration::from_millis(100);
 
-fn counts_of<T>(asked: &[AskedMessage<T>], decisions: &[Decision]) -> AnswerCounts {
+fn counts_of<T: Queued>(asked: &[AskedMessage<T>], decisions: &[Decision]) -> AnswerCounts {
     let mut counts = AnswerCounts::default();
     for (asked, decision) in asked.iter().zip(decisions) {
         counts.looked_at += u64::from(*decision != Decision::NotAsked);
         if matches!(decision, Decision::Granted { .. }) {
             counts.granted += 1;
-            counts.slots += asked.slots.units();
+            counts.slots += asked.item.cost().units();
         }
     }
     counts
@@ -152,7 +152,7 @@ impl<T: Queued> Scheduler<T> {
             let answer = self.key_answer(pass.next, pass.room.remaining, times);
             self.key_queues.answered_in_passing(key, answer, times.sent);
         }
-        item.granted(times.decided, times.now.since(times.since));
+        item.note_grant(times.decided, times.now.since(times.since));
         self.add_permitted(item, until);
     }
 

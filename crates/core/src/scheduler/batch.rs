@@ -9,7 +9,6 @@ use super::questions::{BATCH_MAX, Questions};
 use super::serving::dismiss;
 use crate::leases::Availability;
 use crate::message::Queued;
-use crate::rate::Cost;
 use crate::time::Mono;
 
 /// A question to the keyed limits. It goes back to the scheduler with its answer, or without one.
@@ -30,15 +29,11 @@ pub(super) enum Due<T> {
     Later(Option<Mono>),
 }
 
-/// A message of a question, and what the store must know of it besides its charges.
+/// A message of a question, and what was known of its limits and keys then.
 #[derive(Clone, Debug)]
 pub struct AskedMessage<T> {
     /// The message, which comes back with the answer.
     pub item: T,
-    /// The message was denied before: it is told when it fits, and does not move the next return of its key.
-    pub was_denied: bool,
-    /// The slots that it takes: it counts for as many of the wanted grants.
-    pub slots: Cost,
     /// Other messages of this replica wait for one of its keys.
     pub others_wait: bool,
     /// For how long a permit is valid under the policies of the question.
@@ -48,8 +43,6 @@ pub struct AskedMessage<T> {
 impl<T: Queued> AskedMessage<T> {
     pub(super) fn new(item: T, others_wait: bool) -> Self {
         Self {
-            was_denied: item.was_denied(),
-            slots: item.cost(),
             permit_validity: item.permit_validity(),
             others_wait,
             item,
@@ -85,7 +78,7 @@ impl<T: Queued> Scheduler<T> {
         if let Some(questions) = &mut self.questions {
             questions.note_sent(wanted, now);
         }
-        let costs = asked.iter().map(|asked| asked.slots);
+        let costs = asked.iter().map(|asked| asked.item.cost());
         self.asked_costs.entry(now).or_default().extend(costs);
         Due::Now(Question {
             asked,
@@ -198,8 +191,8 @@ impl<T: Queued> Scheduler<T> {
             }
         }
         // Grants without a candidate are left to the next question.
-        let named = batch.iter().map(|asked| asked.slots.units()).sum();
-        let first = batch.first().map_or(0, |asked| asked.slots.units());
+        let named = batch.iter().map(|asked| asked.item.cost().units()).sum();
+        let first = batch.first().map_or(0, |asked| asked.item.cost().units());
         (batch, wanted.max(first).min(named))
     }
 

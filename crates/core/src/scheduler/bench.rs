@@ -78,7 +78,7 @@ impl Queued for Item {
     fn permit_validity(&self) -> Duration {
         self.permit_validity
     }
-    fn granted(&mut self, at: StoreTime, _: Duration) {
+    fn note_grant(&mut self, at: StoreTime, _: Duration) {
         self.granted = Some(at.as_micros());
     }
 }

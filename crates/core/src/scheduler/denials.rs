@@ -42,7 +42,7 @@ pub(super) struct AnswerTimes {
 
 impl AnswerTimes {
     /// When the answer came, and the time of the store in it.
-    pub(super) const fn both(&self) -> Now {
+    pub(super) const fn answered_at(&self) -> Now {
         Now {
             local: self.now,
             store: self.decided,
@@ -99,11 +99,11 @@ impl<T: Queued> Scheduler<T> {
             return self.put_back_first(item, times.now);
         };
         let mut answer = self.key_answer(denial.fits, 0, times);
-        let place = self.place(&item, key, denial, times.both());
+        let place = self.place(&item, key, denial, times.answered_at());
         if !matches!(place, WaitPlace::Here | WaitPlace::Route(_)) {
             self.key_queues.answered_in_passing(key, answer, times.sent);
             self.restore_start_tag(&item);
-            return self.leaves(item, place, denial, times.both());
+            return self.leaves(item, place, denial, times.answered_at());
         }
         if let WaitPlace::Route(until) = place {
             self.report_used_up(item.route(), until);

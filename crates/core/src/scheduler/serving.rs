@@ -168,8 +168,8 @@ impl<T: Queued> Scheduler<T> {
         out
     }
 
-    /// Takes out messages whose limit has no slot for `wait`, each with the time until its own slot: so they do not come
-    /// back all at once. `interval` is the distance between two slots.
+    /// Takes out messages whose limit has no slot for `wait`, each with the time until its own slot, so that they do
+    /// not come back all at once. `interval` is the distance between two slots.
     pub fn extract_denied(
         &mut self,
         is_denied: impl FnMut(&T) -> bool,

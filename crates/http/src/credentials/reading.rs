@@ -11,9 +11,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use http::StatusCode;
-use tokio::runtime::Handle;
-use tokio::sync::Mutex as Turns;
+use tokio::sync::{Mutex as Turns, OwnedMutexGuard, oneshot};
 use tokio::time::{Instant, timeout};
+use tracing::warn;
 
 use sluiced_ports::lock;
 
@@ -85,13 +85,8 @@ impl<T: Clone + Send + 'static> Reread<T> {
             let turn = Arc::clone(&self.0.turns).lock_owned().await;
             let is_due = lock(&self.0.state).times.take_refusal();
             if is_due {
-                let source = Arc::clone(&self.0);
-                let read = move || {
-                    source.refresh();
-                    drop(turn);
-                };
                 // A read that panicked made no value.
-                tokio::task::spawn_blocking(read).await.ok();
+                self.read(turn).await.ok();
             }
         };
         // A read that takes longer still counts for later messages.
@@ -102,18 +97,25 @@ impl<T: Clone + Send + 'static> Reread<T> {
     pub(super) fn refresh_if_due(&self) {
         let is_due = lock(&self.0.state).times.take_due();
         let turn = Arc::clone(&self.0.turns).try_lock_owned().ok();
-        let Some(turn) = turn.filter(|_| is_due) else {
-            return;
-        };
+        if let Some(turn) = turn.filter(|_| is_due) {
+            drop(self.read(turn));
+        }
+    }
+
+    /// Reads them on a thread, and ends once it has.
+    fn read(&self, turn: OwnedMutexGuard<()>) -> oneshot::Receiver<()> {
         let source = Arc::clone(&self.0);
+        let (done, is_done) = oneshot::channel();
         let read = move || {
             source.refresh();
             drop(turn);
+            done.send(()).ok();
         };
-        match Handle::try_current() {
-            Ok(runtime) => drop(runtime.spawn_blocking(read)),
-            Err(_) => read(),
+        let thread = std::thread::Builder::new().name("secrets".to_owned());
+        if let Err(error) = thread.spawn(read) {
+            warn!(%error, "no thread to read secrets again; the last ones are used");
         }
+        is_done
     }
 }
 

@@ -80,7 +80,7 @@ impl Queued for WaitingMessage {
             .unwrap_or_default()
     }
 
-    fn granted(&mut self, at: StoreTime, ago: Duration) {
+    fn note_grant(&mut self, at: StoreTime, ago: Duration) {
         let asked = Moment::ago(ago);
         let granted_at = GrantedAt { at, asked };
         if let Some(AskedUnder { ticket, refunder }) = self.asked.take() {

@@ -1,4 +1,4 @@
-//! What a pacer measured, for the headroom of its limits (`policies::follow`).
+//! What a pacer measured, for the headroom of its limits (`policies::auto_headroom`).
 
 use std::sync::Mutex;
 use std::time::Duration;

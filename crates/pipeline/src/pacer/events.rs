@@ -80,8 +80,8 @@ impl Pacer {
         let now = self.handle.clock.now();
         match event {
             PacerEvent::Decoded(messages) => self.on_decoded(messages, now),
-            PacerEvent::Back(waiting) => self.put_back(vec![*waiting]),
-            PacerEvent::Freed(calls) => {
+            PacerEvent::CallAgain(waiting) => self.put_back(vec![*waiting]),
+            PacerEvent::CallsEnded(calls) => {
                 for call in &calls {
                     let charge = call.charge();
                     let key = key_id(&charge.limit.name, charge.key);
@@ -99,8 +99,8 @@ impl Pacer {
             PacerEvent::FreezeOfRow(row, freeze) => {
                 self.scheduler.pacing_mut().note_freeze(row, &freeze, now)
             }
-            PacerEvent::Policy(policy, paces) => self.adopt(&policy, &paces, now),
-            PacerEvent::Updated {
+            PacerEvent::PacedPolicy(policy, paces) => self.adopt(&policy, &paces, now),
+            PacerEvent::KeyedPolicy {
                 limit,
                 paused_until,
             } => self.on_policy_update(&limit, paused_until),

@@ -90,17 +90,13 @@ impl Pacer {
             Some(opens) => self.limit_pauses.insert(limit.to_owned(), opens),
             None => self.limit_pauses.remove(limit),
         };
-        for route in self
-            .routes
-            .iter()
-            .filter(|route| route.counting.counts(limit))
-        {
+        for route in self.routes_of(limit) {
             let pauses = self.limit_pauses.iter();
             let of_route = pauses.filter(|(limit, _)| route.counting.counts(limit));
             let last = of_route.map(|(_, until)| *until).max();
             route.gate.with(|gate| gate.pause_limits(last));
-            self.waits.set_whole(limit, WaitsFor::Pause, opens);
         }
+        self.waits.set_whole(limit, WaitsFor::Pause, opens);
         let limits = self.routes.iter().flat_map(|route| route.counting.keyed());
         if let Some(permit_validity) = limits.map(|limit| limit.permit_validity()).min() {
             self.scheduler.set_permit_validity(permit_validity);
@@ -108,14 +104,15 @@ impl Pacer {
         self.ask_again(limit);
     }
 
+    fn routes_of(&self, limit: &str) -> impl Iterator<Item = &Arc<Route>> {
+        let routes = self.routes.iter();
+        routes.filter(move |route| route.counting.counts(limit))
+    }
+
     /// What a keyed limit said before no longer counts: the messages that waited for it ask again.
     pub(super) fn ask_again(&mut self, limit: &str) {
         let now = self.handle.clock.now();
-        for route in self
-            .routes
-            .iter()
-            .filter(|route| route.counting.counts(limit))
-        {
+        for route in self.routes_of(limit) {
             route.gate.with(Gate::forget_used_up);
         }
         self.review_gates(now);

@@ -1,5 +1,5 @@
 //! The policies that slots are leased under, and the headroom, which follows what replicas measure, as in
-//! `pipeline::policies::follow`.
+//! `pipeline::policies::auto_headroom`.
 
 use std::time::Duration;
 

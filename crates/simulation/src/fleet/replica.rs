@@ -237,7 +237,7 @@ impl Queued for Parcel<'_> {
     fn permit_validity(&self) -> Duration {
         self.permit_validity.get()
     }
-    fn granted(&mut self, at: StoreTime, _: Duration) {
+    fn note_grant(&mut self, at: StoreTime, _: Duration) {
         self.granted = Some(at);
     }
     fn was_denied(&self) -> bool {

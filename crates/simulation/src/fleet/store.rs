@@ -13,6 +13,7 @@ use sluiced_core::limits::generation::{Generation, LostWait, Memory, enter};
 use sluiced_core::limits::keyed_states::KeyedStates;
 use sluiced_core::limits::store_watch::AnswerHead;
 use sluiced_core::limits::{Rule, UnusedUnits};
+use sluiced_core::message::Queued as _;
 use sluiced_core::pacing::Row;
 use sluiced_core::policy::{
     Declaration, FileCounts, LimitPolicy, PolicyUpdate, declare, lease_under, set,
@@ -178,8 +179,8 @@ impl SimulatedStore {
         let decisions = self.with_limits(asker, t, &generation, |states, limits, now| {
             let candidates = asked.iter().map(|asked| Candidate {
                 charges: charges(&asked.item, limits).collect(),
-                was_denied: asked.was_denied,
-                slots: asked.slots,
+                was_denied: asked.item.was_denied,
+                slots: asked.item.cost(),
                 ticket: asked.item.ticket,
                 died: StoreTime::default(),
                 others_wait: asked.others_wait,

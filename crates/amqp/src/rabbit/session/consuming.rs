@@ -276,7 +276,7 @@ impl Session {
     }
 
     /// These parked queues are gone. Of those that are consumed the broker tells it by itself.
-    pub(super) fn forget(&mut self, parked_queues: &[ParkedQueue]) {
+    pub(super) fn forget_consumers_of(&mut self, parked_queues: &[ParkedQueue]) {
         if self.consumers.is_open() {
             return;
         }
@@ -287,7 +287,7 @@ impl Session {
 
     /// A parked queue was deleted. The session goes on: calls are under way, and would be repeated. If the route parks,
     /// the queue is soon declared again (`counts`); otherwise it was left behind, and is not needed.
-    pub(super) fn part(&mut self, queue: &str) {
+    pub(super) fn note_parked_deleted(&mut self, queue: &str) {
         self.consumers.forget(queue);
         let work = self.context.route.queue();
         let target = ParkedQueue::all()

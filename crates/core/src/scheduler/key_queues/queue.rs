@@ -32,7 +32,8 @@ pub(super) enum Access {
     },
     Closed {
         until: Mono,
-        /// Calls in flight take all of it: until one ends, another question would get the same answer.
+        /// Calls in flight use all units of the key: before one of them ends, another question would get the same
+        /// answer.
         is_full: bool,
         /// Once it opens.
         at_once: u64,
