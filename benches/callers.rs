@@ -25,7 +25,7 @@ use lapin::BasicProperties;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde_json::{Value, json};
 use sluiced_core::time::Mono;
-use sluiced_ports::clock::Clock;
+use sluiced_ports::clock;
 use sluiced_provider::{Behaviour, Expect, Provider, Report};
 use support::broker::Broker;
 use support::caller::Client;
@@ -163,9 +163,8 @@ async fn shared(
     let (mut working, stop) = (JoinSet::new(), Arc::new(AtomicBool::new(false)));
     for number in 0..4 {
         let (socket, address) = (sockets[number % 2].clone(), provider.address());
-        let clock = provider.clock();
         let name = format!("w{number}");
-        working.spawn(work(name, socket, address, clock, Arc::clone(&stop)));
+        working.spawn(work(name, socket, address, Arc::clone(&stop)));
     }
     // They end while the queue has a backlog: without one there is no call for some slots.
     let enough = || provider.live().unique >= QUEUED * 9 / 10;
@@ -199,7 +198,6 @@ async fn work(
     name: String,
     socket: PathBuf,
     provider: SocketAddr,
-    clock: Clock,
     stop: Arc<AtomicBool>,
 ) -> Vec<(String, Mono)> {
     let mut permits = Client::at_path(&socket).await;
@@ -211,7 +209,7 @@ async fn work(
         }
         // The queue has its share, too.
         tokio::time::sleep(Duration::from_millis(41)).await;
-        let asked = clock.now();
+        let asked = clock::now();
         permits.ask(&json!({"wait": "20s"})).await.granted();
         let id = format!("{name}-{number}");
         provider.call(&name, &id).await.expect("an answer");

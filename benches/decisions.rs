@@ -23,7 +23,7 @@ use sluiced_core::limits::admission::{Candidate, Charge, Decision, decide};
 use sluiced_core::limits::cell::{Cell, Limit, LimitAccess};
 use sluiced_core::rate::Cost;
 use sluiced_core::time::StoreTime;
-use sluiced_ports::clock::Clock;
+use sluiced_ports::clock;
 
 /// A state of each kind is half full of this many, or full.
 const UNITS: u32 = 10;
@@ -97,19 +97,18 @@ fn after(limit: &Limit<'_>, taken: u32) -> [Cell; 1] {
 
 /// Nanoseconds of `decide` and of a bare counter, in turns.
 fn compare(mut decide: impl FnMut()) -> (f64, f64) {
-    let clock = Clock::of_process();
     let mut counters: HashMap<u64, u64> = (0..KEYS).map(|key| (key, 0)).collect();
     let mut times = [Vec::new(), Vec::new()];
     for _ in 0..ROUNDS {
-        let start = clock.now();
+        let start = clock::now();
         (0..EACH).for_each(|_| decide());
-        let between = clock.now();
+        let between = clock::now();
         for key in 0..EACH {
             *counters.entry(black_box(key % KEYS)).or_default() += 1;
         }
         let nanos = |length: std::time::Duration| length.as_secs_f64() * 1e9 / EACH as f64;
         times[0].push(nanos(between.since(start)));
-        times[1].push(nanos(clock.now().since(between)));
+        times[1].push(nanos(clock::now().since(between)));
     }
     black_box(counters);
     let [decision, counter] = times.map(|times| median(&times));

@@ -31,7 +31,7 @@ use lapin::options::BasicPublishOptions;
 use lapin::{BasicProperties, Connection, ConnectionProperties};
 use rand::RngExt as _;
 use sluiced_core::time::Mono;
-use sluiced_ports::clock::Clock;
+use sluiced_ports::clock;
 use support::broker::Broker;
 use support::rabbit::Rabbit;
 use support::redis::RedisServer;
@@ -63,20 +63,17 @@ struct Ground {
     dir: tempfile::TempDir,
     rabbit: Rabbit,
     redis: RedisServer,
-    clock: Clock,
     arrivals: Arrivals,
     url: String,
 }
 
 async fn compare() {
-    let clock = Clock::of_process();
     let arrivals = Arrivals::default();
-    let address = serve(clock, Arc::clone(&arrivals));
+    let address = serve(Arc::clone(&arrivals));
     let ground = Ground {
         dir: tempfile::tempdir().expect("a directory"),
         rabbit: Rabbit::start(),
         redis: RedisServer::start(),
-        clock,
         arrivals,
         url: format!("http://{address}/send"),
     };
@@ -165,7 +162,7 @@ impl Ground {
                 let expected = WARM_UP as usize;
                 self.arrived(expected).await;
             }
-            published.push(self.clock.now());
+            published.push(clock::now());
             channel
                 .basic_publish(
                     "".into(),
@@ -197,7 +194,7 @@ impl Ground {
 
 /// A provider that answers 202 and stamps each call when its head has been read, on a thread of
 /// its own.
-fn serve(clock: Clock, arrivals: Arrivals) -> SocketAddr {
+fn serve(arrivals: Arrivals) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     listener.set_nonblocking(true).expect("a socket");
     let address = listener.local_addr().expect("an address");
@@ -214,7 +211,7 @@ fn serve(clock: Clock, arrivals: Arrivals) -> SocketAddr {
                 socket.set_nodelay(true).expect("no delay");
                 let arrivals = Arc::clone(&arrivals);
                 let service =
-                    service_fn(move |request| answer(clock.now(), request, Arc::clone(&arrivals)));
+                    service_fn(move |request| answer(clock::now(), request, Arc::clone(&arrivals)));
                 let connection = hyper::server::conn::http1::Builder::new()
                     .serve_connection(TokioIo::new(socket), service);
                 // A consumer that stops may close its connections in any way.

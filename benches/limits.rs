@@ -26,7 +26,7 @@ use futures::{StreamExt as _, stream};
 use sluiced_core::limits::Ticket;
 use sluiced_core::rate::Cost;
 use sluiced_core::scheduler::BATCH_MAX;
-use sluiced_ports::clock::Clock;
+use sluiced_ports::clock;
 use sluiced_ports::limits::{Candidate, Charge, KeyedLimit, LimitStore, limit_key};
 use sluiced_ports::store::Store;
 use sluiced_settings::text::Length;
@@ -61,7 +61,6 @@ async fn run(keys: usize, questions: usize) {
 
 /// How many decisions a second, and what they cost inside of Redis.
 async fn speed(server: &RedisServer, store: &RedisStore, questions: usize) {
-    let clock = Clock::of_process();
     headline(&format!(
         "{questions} candidates over {SPREAD} keys; one connection, {PIPELINED} calls under way"
     ));
@@ -77,7 +76,7 @@ async fn speed(server: &RedisServer, store: &RedisStore, questions: usize) {
         "to an INCR",
     ]);
     let mut redis = server.connection();
-    let bare = incr(server, questions, clock).await;
+    let bare = incr(server, questions).await;
     let inside = time_in_redis(&mut redis, "incr");
     let row = |name: &str, [one, one_inside, batched, batched_inside]: [f64; 4]| {
         let ratio = |micros: f64, of: f64| format!("{:.2}", micros / of);
@@ -101,23 +100,23 @@ async fn speed(server: &RedisServer, store: &RedisStore, questions: usize) {
     table.row(&plain("bare INCR", bare, inside));
     for (kind, rule) in kinds(10) {
         let limit = limit(kind, rule);
-        let start = clock.now();
+        let start = clock::now();
         stream::iter(0..questions)
             .map(|i| ask(store, &limit, i..i + 1))
             .buffer_unordered(PIPELINED)
             .count()
             .await;
-        let one = per(clock.now().since(start), questions);
+        let one = per(clock::now().since(start), questions);
         let one_inside = time_in_redis(&mut redis, "evalsha");
-        let start = clock.now();
+        let start = clock::now();
         for first in (0..questions).step_by(BATCH_MAX) {
             ask(store, &limit, first..first + BATCH_MAX).await;
         }
-        let batched = per(clock.now().since(start), questions);
+        let batched = per(clock::now().since(start), questions);
         let batched_inside = time_in_redis(&mut redis, "evalsha") / BATCH_MAX as f64;
         table.row(&row(kind, [one, one_inside, batched, batched_inside]));
     }
-    let again = incr(server, questions, clock).await;
+    let again = incr(server, questions).await;
     let inside = time_in_redis(&mut redis, "incr");
     table.row(&plain("bare INCR, again", again, inside));
     table.print();
@@ -186,10 +185,10 @@ async fn ask(store: &RedisStore, limit: &Arc<KeyedLimit>, numbers: std::ops::Ran
 }
 
 /// Microseconds for each bare `INCR`, over as many keys and as many under way.
-async fn incr(server: &RedisServer, questions: usize, clock: Clock) -> f64 {
+async fn incr(server: &RedisServer, questions: usize) -> f64 {
     let client = redis::Client::open(server.url()).unwrap();
     let connection = client.get_multiplexed_async_connection().await.unwrap();
-    let start = clock.now();
+    let start = clock::now();
     stream::iter(0..questions)
         .map(|i| {
             let mut connection = connection.clone();
@@ -202,7 +201,7 @@ async fn incr(server: &RedisServer, questions: usize, clock: Clock) -> f64 {
         .buffer_unordered(PIPELINED)
         .count()
         .await;
-    per(clock.now().since(start), questions)
+    per(clock::now().since(start), questions)
 }
 
 /// Microseconds of a call of `command` inside Redis since the last look, as Redis itself measured.

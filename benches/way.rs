@@ -30,6 +30,7 @@ use common::watched::{Watched, wait_for};
 use lapin::BasicProperties;
 use sluiced_core::rate::Rate;
 use sluiced_core::time::Mono;
+use sluiced_ports::clock;
 use sluiced_provider::{Behaviour, Provider};
 use sluiced_simulation::window::Tally;
 use support::broker::Broker;
@@ -278,7 +279,7 @@ impl Ground {
         wait_for(bound, "all messages at the provider", || {
             let calls = provider.live().calls;
             if let Some(then) = case.then.filter(|_| changed.is_none() && calls > all / 3) {
-                changed = Some(provider.clock().now());
+                changed = Some(clock::now());
                 self.far.set(then);
             }
             std::thread::sleep(Duration::from_millis(50));

@@ -49,7 +49,6 @@ use self::queues::{CountedEvents, Queues};
 use self::stores::InspectedLimits;
 use sluiced_core::jitter::Jitter;
 use sluiced_pipeline::{Owned, Pipeline, PipelineSpec, Results, RouteSpec, publish_arrivals};
-use sluiced_ports::clock::Clock;
 use sluiced_ports::downstream::InboundEvent;
 use sluiced_ports::queue::Subscription;
 use sluiced_ports::store::{StatusStore, Store};
@@ -113,7 +112,6 @@ impl<'a> RouteParts<'a> {
         &self,
         store: &Arc<dyn Store>,
         policies: &'a Policies,
-        clock: Clock,
     ) -> Result<Pacers<'a>, WireError> {
         let settings = self.settings;
         let mut pacers = Pacers::new(settings, Arc::clone(store), policies)?;
@@ -121,7 +119,7 @@ impl<'a> RouteParts<'a> {
             let spec = self.spec(name, route, &pacers)?;
             pacers.add(&route.limits, spec);
         }
-        callers::add(settings, self.secrets, clock, self.health, &mut pacers)?;
+        callers::add(settings, self.secrets, self.health, &mut pacers)?;
         Ok(pacers)
     }
 
@@ -190,7 +188,6 @@ fn pipeline(
     store: &Arc<dyn Store>,
     replica: String,
     owned: &Owned,
-    clock: Clock,
     health: &Health,
 ) -> Result<Pipeline, WireError> {
     let jitter = Jitter::new(rand::random());
@@ -202,7 +199,7 @@ fn pipeline(
         keyed_policies,
         ownership: owned.ownership(),
     };
-    let started = Pipeline::start(spec, clock, jitter, health);
+    let started = Pipeline::start(spec, jitter, health);
     started.map_err(|e| WireError::new("the pipeline cannot be started", e))
 }
 
@@ -213,16 +210,15 @@ fn pipeline(
 pub fn start(
     settings: &Settings,
     secrets: &Secrets,
-    clock: Clock,
     health: &Health,
 ) -> Result<RunningDaemon, WireError> {
-    let store = stores::shared_store(settings, secrets, clock, health)?;
+    let store = stores::shared_store(settings, secrets, health)?;
     let limits = Arc::new(InspectedLimits {
         store: Arc::clone(&store),
         limits: settings.limits.clone(),
     });
     let events = Arc::new(CountedEvents::new(settings));
-    let queues = Queues::new(settings, secrets, clock, Arc::clone(&events), &*store)?;
+    let queues = Queues::new(settings, secrets, Arc::clone(&events), &*store)?;
     let owned = owners::register_names(settings, &store, &queues);
     if let Some(link) = owned.link() {
         health.component("names of the fleet", link);
@@ -241,9 +237,9 @@ pub fn start(
         events: &events,
         traces: traces.as_ref(),
     };
-    let pacers = routes.pacers(&store, &policies, clock)?;
+    let pacers = routes.pacers(&store, &policies)?;
     Ok(RunningDaemon {
-        pipeline: pipeline(pacers, &store, replica(settings), &owned, clock, health)?,
+        pipeline: pipeline(pacers, &store, replica(settings), &owned, health)?,
         owned,
         settled: Arc::clone(&events.settled),
         policies,

@@ -29,7 +29,6 @@ use crate::cli::exit::{Exit, Refusal, StopSignals};
 use crate::cli::run;
 use crate::wire;
 use sluiced_core::rate::{Rate, Span, parse_duration};
-use sluiced_ports::clock::Clock;
 use sluiced_provider::{Behaviour, Expect, Provider, ProviderError};
 use sluiced_settings as settings;
 use sluiced_settings::text::HeadroomText;
@@ -217,9 +216,8 @@ async fn run_pipeline(file: &Path, stop: CancellationToken) -> Result<(), Refusa
     let pipeline = |why: &dyn Display| Refusal::Failed(format!("the pipeline: {why}"));
     let loaded =
         settings::load(&[file.to_owned()], std::iter::empty()).map_err(|e| pipeline(&e))?;
-    let clock = Clock::of_process();
-    let health = Health::new(clock);
-    run::until_done(&loaded, clock, &health, |_| {}, &stop)
+    let health = Health::default();
+    run::until_done(&loaded, &health, |_| {}, &stop)
         .await
         .map_err(|e| pipeline(&e))?;
     Ok(())

@@ -28,7 +28,6 @@ use super::exit::{Exit, StopSignals, variables};
 use crate::wire::{self, RunningDaemon, SettledCounts, WireError};
 use sluiced_core::rate::Span;
 use sluiced_pipeline::PipelineLeftover;
-use sluiced_ports::clock::Clock;
 use sluiced_ports::connect::Link;
 use sluiced_settings::types::{LogFormat, QueueBackend};
 use sluiced_settings::{self as settings, Loaded};
@@ -134,13 +133,12 @@ fn configuration(args: &RunArgs, err: &mut impl Write, colour: bool) -> io::Resu
 /// When it cannot be put together.
 pub async fn until_done(
     loaded: &Loaded,
-    clock: Clock,
     health: &Health,
     started: impl FnOnce(&RunningDaemon),
     stop: &CancellationToken,
 ) -> Result<Exit, WireError> {
     let settings = &loaded.settings;
-    let mut running = wire::start(settings, &loaded.secrets, clock, health)?;
+    let mut running = wire::start(settings, &loaded.secrets, health)?;
     started(&running);
     let list = settings.backend.queue == QueueBackend::Embedded;
     let ending = ending(&mut running, list, health, stop).await;
@@ -276,8 +274,7 @@ async fn serve(
     hangups: Signal,
     stop: CancellationToken,
 ) -> Exit {
-    let clock = Clock::of_process();
-    let health = Health::new(clock);
+    let health = Health::default();
     stop_on_panic(&health);
     let metrics = wire::install_metrics();
     let notifier = Notifier::from_env();
@@ -310,7 +307,7 @@ async fn serve(
         let (version, routes) = (env!("CARGO_PKG_VERSION"), loaded.settings.routes.len());
         info!(version, replica, routes, "started");
     };
-    let exit = until_done(loaded, clock, &health, started, &stop).await;
+    let exit = until_done(loaded, &health, started, &stop).await;
     stopping.abort();
     last.cancel();
     status_task.close();

@@ -16,7 +16,6 @@ use sluiced_core::after_call::CallRules;
 use sluiced_core::gate::OnDenied;
 use sluiced_pipeline::meters::RouteMeters;
 use sluiced_pipeline::{AnswerRules, Priority, RouteLimits, RouteRules, RouteSpec, WhenUnsendable};
-use sluiced_ports::clock::Clock;
 use sluiced_ports::connect::Secret;
 use sluiced_settings::made::Costing;
 use sluiced_settings::secrets::Secrets;
@@ -33,7 +32,6 @@ const MAX_BODY: u64 = 64 * 1024;
 pub(super) fn add(
     settings: &Settings,
     secrets: &Secrets,
-    clock: Clock,
     health: &Health,
     pacers: &mut Pacers<'_>,
 ) -> Result<(), WireError> {
@@ -59,7 +57,7 @@ pub(super) fn add(
             );
         }
         tracing::info!(callers = name, listen = %callers.listen, "callers may ask here");
-        let ports = sluiced_callers::start(options, listener, clock, counting_verdicts(&meters));
+        let ports = sluiced_callers::start(options, listener, counting_verdicts(&meters));
         health.component(&format!("callers {name}"), ports.subscription.link());
         let spec = named.spec(ports, meters, pacers)?;
         pacers.add(&callers.limits, spec);

@@ -14,7 +14,6 @@ use sluiced_amqp::embedded::{self, EmbeddedOptions, Input};
 use sluiced_amqp::rabbit::{RabbitOptions, RabbitQueue};
 use sluiced_amqp::{QueueEvents, ResultOutcome};
 use sluiced_pipeline::meters::RouteMeters;
-use sluiced_ports::clock::Clock;
 use sluiced_ports::queue::{PublishRequest, QueuePart, Subscription, Verdict};
 use sluiced_ports::store::Store;
 use sluiced_settings::Loaded;
@@ -83,7 +82,6 @@ pub(super) enum Queues {
     Embedded {
         input: PathBuf,
         leftover: PathBuf,
-        clock: Clock,
         events: Arc<CountedEvents>,
     },
 }
@@ -92,7 +90,6 @@ impl Queues {
     pub(super) fn new(
         settings: &Settings,
         secrets: &Secrets,
-        clock: Clock,
         events: Arc<CountedEvents>,
         store: &dyn Store,
     ) -> Result<Self, WireError> {
@@ -100,14 +97,13 @@ impl Queues {
             QueueBackend::Rabbitmq if settings.routes.is_empty() => Ok(Self::None),
             QueueBackend::Rabbitmq => {
                 let options = options::rabbit(settings, secrets)?;
-                RabbitQueue::new(options, clock, events, store.marks())
+                RabbitQueue::new(options, events, store.marks())
                     .map(Self::Rabbit)
                     .map_err(|e| WireError::new("rabbitmq", e))
             }
             QueueBackend::Embedded => Ok(Self::Embedded {
                 input: settings.embedded.input.clone(),
                 leftover: settings.embedded.leftover.clone(),
-                clock,
                 events,
             }),
         }
@@ -141,7 +137,6 @@ impl Queues {
             Self::Embedded {
                 input,
                 leftover,
-                clock,
                 events,
             } => {
                 let path = input;
@@ -159,7 +154,7 @@ impl Queues {
                         .then(|| checkpoint(leftover)),
                 };
                 let events = Arc::clone(events);
-                embedded::start(input, options, *clock, events)
+                embedded::start(input, options, events)
             }
         }
     }

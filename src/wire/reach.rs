@@ -18,7 +18,7 @@ use url::Url;
 
 use sluiced_core::headroom::{LatencySamples, Spread, TooThin};
 use sluiced_core::time::millis;
-use sluiced_ports::clock::Clock;
+use sluiced_ports::clock;
 use sluiced_ports::downstream::Downstream;
 use sluiced_settings::types::Limit;
 
@@ -39,9 +39,8 @@ pub(super) async fn measure(
     bound: Duration,
     limits: &[(String, Limit)],
 ) -> String {
-    let clock = Clock::of_process();
     let mut way = LatencySamples::default();
-    let end = clock.now() + ALL;
+    let end = clock::now() + ALL;
     for _ in 0..HANDSHAKES {
         let Some(made) = downstream.handshake(bound.min(ALL)).await else {
             break;
@@ -49,13 +48,13 @@ pub(super) async fn measure(
         if made.is_local {
             return "; it is on this host: a way behind it is not measured".to_owned();
         }
-        way.record(made.took, clock.now());
-        if clock.now() >= end {
+        way.record(made.took, clock::now());
+        if clock::now() >= end {
             break;
         }
         tokio::time::sleep(APART).await;
     }
-    let seen = way.spread(clock.now());
+    let seen = way.spread(clock::now());
     let said = seen.map(|seen| words(seen, limits) + UNSEEN);
     said.unwrap_or_default()
 }

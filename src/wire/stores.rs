@@ -19,7 +19,6 @@ use sluiced_core::limits::Rule;
 use sluiced_core::pacing::RowPaces;
 use sluiced_core::version::PolicyVersion;
 use sluiced_pipeline::{FileLimit, FileWatch};
-use sluiced_ports::clock::Clock;
 use sluiced_ports::connect::Link;
 use sluiced_ports::limits::KeyedLimit;
 use sluiced_ports::store::{Family, Store};
@@ -36,11 +35,10 @@ use sluiced_telemetry::health::Health;
 pub(super) fn shared_store(
     settings: &Settings,
     secrets: &Secrets,
-    clock: Clock,
     health: &Health,
 ) -> Result<Arc<dyn Store>, WireError> {
     Ok(match settings.backend.limits {
-        LimitBackend::Memory => Arc::new(MemoryStore::new(clock)),
+        LimitBackend::Memory => Arc::new(MemoryStore::default()),
         LimitBackend::Redis => {
             let options = options::redis(settings, secrets)?;
             let store = RedisStore::connect(&options).map_err(|e| WireError::new("redis", e))?;

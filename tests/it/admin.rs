@@ -17,7 +17,6 @@ use crate::support::machine;
 use sluiced::cli::exit::Exit;
 use sluiced::cli::status::{HealthArgs, health};
 use sluiced_core::time::Mono;
-use sluiced_ports::clock::Clock;
 use sluiced_ports::connect::Link;
 use sluiced_status::Board;
 use sluiced_status::admin::{self, Health};
@@ -45,7 +44,7 @@ impl Running {
             .expect("a free port")
             .expect("a listener");
         let address = admin.address();
-        let health = Health::new(Clock::of_process());
+        let health = Health::default();
         let stop = CancellationToken::new();
         let board = Board::new(
             "host:1".to_owned(),

@@ -12,7 +12,6 @@ mod written;
 use std::time::Duration;
 
 use sluiced_http::HttpDownstream;
-use sluiced_ports::clock::Clock;
 use sluiced_ports::dial::Credentials;
 use sluiced_ports::downstream::{Downstream as _, Facts, Judgement, LeaveBy};
 use sluiced_ports::message::{Message, Properties};
@@ -88,7 +87,7 @@ const FACTS: Facts<'_> = Facts {
 /// One call, which must end.
 async fn call(downstream: &HttpDownstream) -> Judgement {
     let prepared = downstream.prepare(&message(), FACTS).unwrap();
-    tokio::time::timeout(BOUND, prepared.send(LeaveBy::any_time(Clock::of_process())))
+    tokio::time::timeout(BOUND, prepared.send(LeaveBy::any_time()))
         .await
         .unwrap()
         .unwrap()

@@ -12,7 +12,6 @@ use crate::support::wait::{eventually, within};
 use secrecy::SecretString;
 use sluiced_core::schedule::{Ask, ClockView, Grant, LeaseAnswer, Pace, Turn};
 use sluiced_core::time::{StoreTime, micros};
-use sluiced_ports::clock::Clock;
 use sluiced_ports::store::{self, Notice, PacedRow, Store as _};
 use sluiced_settings::text::Length;
 use sluiced_settings::types::{Redis, RedisMode, Settings};
@@ -74,7 +73,7 @@ async fn replicas(redis: Redis) -> (Store, Store) {
 
 /// One store for both replicas: it is this process alone.
 async fn memory() -> (Store, Store) {
-    let store: Store = Arc::new(MemoryStore::new(Clock::of_process()));
+    let store: Store = Arc::new(MemoryStore::default());
     std::future::ready((Arc::clone(&store), store)).await
 }
 

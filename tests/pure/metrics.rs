@@ -8,7 +8,6 @@ use sluiced_pipeline::meters::{
     ANSWER_CLASSES, AdmissionMeters, DECISIONS, KeyedMeters, LimitMeters, OUTCOMES, PARTS,
     PolicyMeters, REASONS, RESULTS, RouteMeters, VERDICTS, rate_of_keys,
 };
-use sluiced_ports::clock::Clock;
 use sluiced_telemetry::Health;
 use sluiced_telemetry::MetricKind;
 use sluiced_telemetry::meters::LinkMeters;
@@ -123,7 +122,7 @@ fn every_series_is_there_before_its_first_event() {
         drop(KeyedMeters::new("sender"));
         rate_of_keys("sender", 3.0);
         drop(LinkMeters::new("redis"));
-        Health::new(Clock::of_process())
+        Health::default()
             .waits()
             .begin_series("provider", &WaitsFor::ALL);
     });

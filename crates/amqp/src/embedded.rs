@@ -16,7 +16,6 @@ pub use self::list::Input;
 
 use self::store::LocalQueue;
 use super::QueueEvents;
-use sluiced_ports::clock::Clock;
 use sluiced_ports::connect::Link;
 use sluiced_ports::queue::{ServeChannels, Subscription};
 
@@ -40,7 +39,6 @@ pub struct EmbeddedOptions {
 pub fn start(
     input: Input,
     options: EmbeddedOptions,
-    clock: Clock,
     events: Arc<dyn QueueEvents>,
 ) -> Arc<Subscription> {
     Arc::new(Subscription::start(|channels| {
@@ -53,7 +51,7 @@ pub fn start(
             leftover,
         } = channels;
         parked.send_replace(Some(0));
-        let queue = LocalQueue::new(options, clock, events, deliveries, parked);
+        let queue = LocalQueue::new(options, events, deliveries, parked);
         async move {
             let left = queue.run(input, tap, closing, &link).await;
             link.send_replace(Link::Down("the input is done".into()));

@@ -41,7 +41,6 @@ use self::publishing::arrivals::ArrivalPublisher;
 use self::session::KeptVerdicts;
 use self::supervisor::Supervision;
 use super::QueueEvents;
-use sluiced_ports::clock::Clock;
 use sluiced_ports::connect::{Link, TlsError, why};
 use sluiced_ports::lock;
 use sluiced_ports::marks::Marks;
@@ -57,7 +56,6 @@ pub use self::options::{RENEW, RabbitOptions, RouteOptions};
 pub struct RabbitQueue {
     options: Arc<RabbitOptions>,
     connections: Arc<Connections>,
-    clock: Clock,
     events: Arc<dyn QueueEvents>,
     marks: Marks,
     /// By queue: any of its routes may receive again what one of them had.
@@ -72,15 +70,13 @@ impl RabbitQueue {
     /// When a URL cannot be used.
     pub fn new(
         options: RabbitOptions,
-        clock: Clock,
         events: Arc<dyn QueueEvents>,
         marks: Marks,
     ) -> Result<Self, RabbitError> {
-        let connections = Arc::new(Connections::new(&options, clock, &events)?);
+        let connections = Arc::new(Connections::new(&options, &events)?);
         Ok(Self {
             options: Arc::new(options),
             connections,
-            clock,
             events,
             marks,
             kept: Mutex::default(),
@@ -117,7 +113,6 @@ impl RabbitQueue {
             marks: self.marks.clone(),
             options: Arc::clone(&self.options),
             connections: Arc::clone(&self.connections),
-            clock: self.clock,
             events: Arc::clone(&self.events),
         }))
     }
@@ -131,7 +126,6 @@ impl RabbitQueue {
             results,
             confirm: self.options.settings.confirm_timeout.get(),
             connections: Arc::clone(&self.connections),
-            clock: self.clock,
             events: Arc::clone(&self.events),
         };
         publisher.start()

@@ -16,7 +16,7 @@ use super::meters::CallersMeters;
 use super::permits::{PermitEnd, PermitId, Permits};
 use sluiced_core::headroom::Spread;
 use sluiced_core::judge::Outcome;
-use sluiced_ports::clock::Clock;
+use sluiced_ports::clock;
 use sluiced_ports::downstream::{
     Call, Downstream, Facts, Handshake, Judgement, LeaveBy, NotSent, Status, Undecodable,
 };
@@ -25,7 +25,6 @@ use sluiced_ports::message::Message;
 /// Answers the requests of one listener.
 pub(crate) struct CallersDownstream {
     pub(crate) permits: Arc<Permits>,
-    pub(crate) clock: Clock,
     /// How long a permit counts that its caller does not end. `None`: there is nothing that it could count in.
     pub(crate) counts: Option<Duration>,
     pub(crate) meters: Arc<CallersMeters>,
@@ -62,7 +61,7 @@ impl Downstream for CallersDownstream {
     }
 
     fn known_way(&self) -> Option<Spread> {
-        Some(self.permits.use_spread(self.clock.now()))
+        Some(self.permits.use_spread(clock::now()))
     }
 }
 

@@ -59,7 +59,7 @@ use permits::{PermitId, Permits};
 use request::AskableLimits;
 use service::{ServiceState, router};
 use sluiced_core::gate::Tap;
-use sluiced_ports::clock::Clock;
+use sluiced_ports::clock;
 use sluiced_ports::connect::{Link, Secret};
 use sluiced_ports::downstream::Downstream;
 use sluiced_ports::queue::{
@@ -116,24 +116,17 @@ pub type CountVerdict = Box<dyn Fn(&'static str) + Send>;
 
 /// Starts to serve. Must be called inside a tokio runtime.
 #[must_use]
-pub fn start(
-    options: CallersOptions,
-    listener: Listener,
-    clock: Clock,
-    count: CountVerdict,
-) -> Callers {
+pub fn start(options: CallersOptions, listener: Listener, count: CountVerdict) -> Callers {
     let permits = Permits::new(options.use_within);
     let meters = Arc::new(CallersMeters::new(&options.route));
     let downstream = Arc::new(CallersDownstream {
         permits: Arc::clone(&permits),
-        clock,
         counts: options.counts,
         meters: Arc::clone(&meters),
     });
     let server = Server {
         options,
         listener,
-        clock,
         settling: Settling { permits, count },
         meters,
     };
@@ -186,7 +179,6 @@ struct Channels {
 /// What requests are answered by.
 fn service_state(
     options: CallersOptions,
-    clock: Clock,
     meters: &Arc<CallersMeters>,
     channels: Channels,
     is_at_address: bool,
@@ -206,9 +198,8 @@ fn service_state(
         is_open: AtomicBool::new(false),
         store: options.store,
         sink: channels.sink,
-        clock,
         meters: Arc::clone(meters),
-        token: options.token.map(|token| Token::new(token, clock.now())),
+        token: options.token.map(|token| Token::new(token, clock::now())),
         is_at_address,
         use_within: options.use_within,
         route: options.route,
@@ -219,7 +210,6 @@ fn service_state(
 struct Server {
     options: CallersOptions,
     listener: Listener,
-    clock: Clock,
     settling: Settling,
     meters: Arc<CallersMeters>,
 }
@@ -230,7 +220,6 @@ impl Server {
         let Self {
             options,
             listener,
-            clock,
             settling,
             meters,
         } = self;
@@ -250,7 +239,7 @@ impl Server {
             tap,
             sink,
         };
-        let state = service_state(options, clock, &meters, channels, listener.is_at_address());
+        let state = service_state(options, &meters, channels, listener.is_at_address());
         link.send_replace(Link::Up);
         let mut open = Connections::new(connections, meters);
         let close_by = {

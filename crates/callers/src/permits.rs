@@ -245,10 +245,9 @@ impl Drop for WaitingRequest {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use sluiced_ports::clock::Clock;
 
     fn permits_of() -> (Arc<Permits>, SettlementSender, LeaveBy) {
-        let leave_by = LeaveBy::any_time(Clock::of_process());
+        let leave_by = LeaveBy::any_time();
         (
             Permits::new(Duration::from_millis(5)),
             SettlementSender::new().0,

@@ -35,7 +35,7 @@ use super::token::Token;
 use sluiced_core::gate::Tap;
 use sluiced_core::rate::Span;
 use sluiced_core::time::Mono;
-use sluiced_ports::clock::Clock;
+use sluiced_ports::clock;
 use sluiced_ports::connect::{Link, find};
 use sluiced_ports::queue::{Delivery, SettlementSender, Verdict};
 use sluiced_telemetry::LogLimit;
@@ -74,7 +74,6 @@ pub(crate) struct ServiceState {
     pub(crate) sink: SettlementSender,
     pub(crate) is_open: AtomicBool,
     pub(crate) store: watch::Receiver<Link>,
-    pub(crate) clock: Clock,
     pub(crate) meters: Arc<CallersMeters>,
     pub(crate) token: Option<Token>,
     /// The listener is at an address, and not at a socket of this machine.
@@ -109,7 +108,7 @@ async fn ask(
     Query(asking): Query<AskQuery>,
     request: Request<Body>,
 ) -> Response {
-    let came = service.clock.now();
+    let came = clock::now();
     let looks = asking.mode == Some(Mode::Check);
     let response = service.respond(looks, request, came).await;
     if !looks {
@@ -148,7 +147,7 @@ impl ServiceState {
 
     fn refuse_unknown(&self) -> Response {
         let why = "write Authorization: Bearer TOKEN, with the token of this listener; without a token, ask it by its address";
-        if let Some(more) = UNKNOWN.event(self.clock.now()) {
+        if let Some(more) = UNKNOWN.event(clock::now()) {
             warn!(route = %self.route, "a request without the right token was refused{more}");
         }
         reply::wrong(StatusCode::UNAUTHORIZED, why)
@@ -218,14 +217,14 @@ impl ServiceState {
     /// browser could have another name lead there (DNS rebinding).
     fn may_ask(&self, headers: &HeaderMap) -> bool {
         match &self.token {
-            Some(token) => token.is_in(headers, self.clock.now()),
+            Some(token) => token.is_in(headers, clock::now()),
             None => !self.is_at_address || names_address(headers),
         }
     }
 
     /// A caller says that its call left this long after its permit.
     fn record_use(&self, id: PermitId, took: Duration) {
-        let now = self.clock.now();
+        let now = clock::now();
         let most = self.permits.record_use(id, took, now);
         if let Some((most, more)) = most.and_then(|most| Some((most, LATE.event(now)?))) {
             warn!(route = %self.route, took = %Span(took), kept = %Span(most),
@@ -257,13 +256,13 @@ impl ServiceState {
             return reply::wrong(StatusCode::BAD_REQUEST, &why);
         }
         let Ok(_place) = self.places.try_acquire() else {
-            if let Some(more) = FULL.event(self.clock.now()) {
+            if let Some(more) = FULL.event(clock::now()) {
                 warn!(route = %self.route, "callers are refused: as many requests wait as max_waiting allows{more}");
             }
             return reply::unavailable("as many requests wait here as may (max_waiting)");
         };
         if self.permits.are_too_many() {
-            if let Some(more) = UNENDED.event(self.clock.now()) {
+            if let Some(more) = UNENDED.event(clock::now()) {
                 warn!(route = %self.route, "callers are refused: too many permits were not ended; let callers end them, or write a shorter ends_after{more}");
             }
             return reply::unavailable("too many permits count that were not ended (DELETE)");
@@ -277,7 +276,7 @@ impl ServiceState {
         let waits = self.permits.wait(self.sink.for_another_session());
         let id = waits.id;
         let session = waits.session.clone();
-        let (now, route) = (self.clock.now(), Arc::clone(&self.route));
+        let (now, route) = (clock::now(), Arc::clone(&self.route));
         let delivery = Delivery::new(asked.message(id, left), now, id.0, route, session);
         if self.deliveries.send(delivery).is_err() {
             return reply::unavailable("this replica stops");
@@ -324,7 +323,7 @@ impl ServiceState {
                 Some(WaitOutcome::TurnOffer(turn)) => {
                     // `waited_ms` ends before the last check of the slot: a pause after this line is in the time that
                     // the caller measures.
-                    let waited = self.clock.now().since(came);
+                    let waited = clock::now().since(came);
                     // The clock is read once more, as when a request is written. Its message waits for another turn.
                     if turn.leave_by.has_passed() {
                         continue;

@@ -28,7 +28,7 @@ use super::credentials::sign::RequestSignature;
 use super::credentials::tokens::{CallToken, TokenAccepted, Tokens};
 use super::transport::Transport;
 use sluiced_core::judge::Silence;
-use sluiced_ports::clock::Clock;
+use sluiced_ports::clock;
 use sluiced_ports::downstream::{Call, Judgement, LeaveBy, NotSent};
 use sluiced_ports::lock;
 use sluiced_telemetry::LogLimit;
@@ -48,7 +48,6 @@ pub(super) struct Client {
     pub(super) timeout: Duration,
     pub(super) traces: Option<RouteTraces>,
     pub(super) warm_connections: usize,
-    pub(super) clock: Clock,
     pub(super) lost: Mutex<Ongoing>,
     pub(super) refused: Mutex<Ongoing>,
     pub(super) logs: LogLimit,
@@ -157,7 +156,7 @@ impl Client {
                 Err(NotSent::NotReady)
             }
             Err(NoAnswer::Refused(detail)) => {
-                let goes_on = lock(&self.refused).note(self.clock.now());
+                let goes_on = lock(&self.refused).note(clock::now());
                 Ok(self.answers.judge_refusal(detail, goes_on))
             }
             Err(NoAnswer::Silent(silence, failure)) => {
@@ -210,7 +209,7 @@ impl Client {
 
     /// A slot passed while its connection was opened, which took this long.
     fn lost_slot(&self, took: Duration) {
-        let now = self.clock.now();
+        let now = clock::now();
         if lock(&self.lost).note(now)
             && let Some(more) = self.logs.event(now)
         {

@@ -31,7 +31,6 @@ use super::http2::Http2;
 use super::request::RequestTemplate;
 use super::transport::Transport;
 use sluiced_core::judge::Silence;
-use sluiced_ports::clock::Clock;
 use sluiced_ports::connect::Secret;
 use sluiced_ports::dial::{
     Credentials, Misconfigured, timed_handshake, timed_handshake_through, tls,
@@ -97,7 +96,6 @@ impl HttpDownstream {
                 timeout: http.timeout.get(),
                 traces: traces.filter(|_| template.passes_trace()),
                 warm_connections: usize::from(http.warm_connections),
-                clock: Clock::of_process(),
                 lost: Mutex::new(LOST_SLOTS),
                 refused: Mutex::new(REFUSALS),
                 logs: LogLimit::new(LOG_EVERY),

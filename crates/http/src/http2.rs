@@ -39,14 +39,13 @@ use super::connections::egress::Egress;
 use super::connections::lifetime::{Lifetimes, later};
 use super::connections::places::Places;
 use sluiced_core::judge::Silence;
-use sluiced_ports::clock::Clock;
+use sluiced_ports::clock;
 use sluiced_ports::downstream::LeaveBy;
 
 /// A client for HTTP/2.
 pub(super) struct Http2 {
     places: Places<Pool>,
     opener: Opener,
-    clock: Clock,
     /// Connections that are not used for this long end.
     idle: Duration,
 }
@@ -65,13 +64,12 @@ impl Http2 {
         connect_timeout: Duration,
         lifetimes: Arc<Lifetimes>,
     ) -> Self {
-        let (clock, idle) = (Clock::of_process(), lifetimes.unused_time());
+        let idle = lifetimes.unused_time();
         let opener = Opener::new(network, connect_timeout, lifetimes);
-        let new = |origin| Pool::new(origin, opener.clone(), clock, idle);
+        let new = |origin| Pool::new(origin, opener.clone(), idle);
         Self {
             places: Places::new(origin, new),
             opener,
-            clock,
             idle,
         }
     }
@@ -92,8 +90,8 @@ impl Http2 {
     }
 
     fn pool(&self, to: &Uri) -> Option<Arc<Pool>> {
-        let new = |origin| Pool::new(origin, self.opener.clone(), self.clock, self.idle);
-        self.places.find_or_make(to, self.clock.now(), new)
+        let new = |origin| Pool::new(origin, self.opener.clone(), self.idle);
+        self.places.find_or_make(to, clock::now(), new)
     }
 
     pub(super) async fn call(

@@ -28,6 +28,7 @@ use sluiced_core::limits::{Fit, Lacks, Ticket};
 use sluiced_core::message::Queued as _;
 use sluiced_core::scheduler::{AskedMessage, Question, Scheduler};
 use sluiced_core::time::{Mono, StoreTime};
+use sluiced_ports::clock;
 use sluiced_ports::limits::{Candidate, Decisions, GrantedCharge, KeyedLimit, LimitStore};
 use sluiced_ports::store::StoreError;
 use sluiced_telemetry::LogLimits;
@@ -123,7 +124,7 @@ impl Admission {
         scheduler: &mut Scheduler<WaitingMessage>,
         pacer: &PacerHandle,
     ) {
-        let now = pacer.clock.now();
+        let now = clock::now();
         let trip = now.since(question.sent);
         self.keyed.meters.request_seconds.record(trip.as_secs_f64());
         let answer = match answer {
@@ -160,12 +161,12 @@ impl Admission {
                 self.count_denial(item, by);
                 if let Fit::At(at) = fits {
                     let left = at.since(decided);
-                    self.show_wait(limit(by), lacks, left, pacer);
+                    self.show_wait(limit(by), lacks, left);
                 }
             }
             Decision::Outdated { by } => limit(by).outdated.notify_one(),
             Decision::Closed { by, until, why } => {
-                let opens = pacer.clock.now() + until.since(decided);
+                let opens = clock::now() + until.since(decided);
                 let name = &limit(by).name;
                 match why {
                     ClosedReason::Lost => self.waits.note(name, WaitsFor::Lost, opens),
@@ -182,13 +183,13 @@ impl Admission {
     }
 
     /// Shows that a message waits for something else than the rate of a limit, for this long.
-    fn show_wait(&self, limit: &KeyedLimit, lacks: Lacks, left: Duration, pacer: &PacerHandle) {
+    fn show_wait(&self, limit: &KeyedLimit, lacks: Lacks, left: Duration) {
         let what = match lacks {
             Lacks::Room => return,
             Lacks::Debt => WaitsFor::Debt,
             Lacks::Quota => WaitsFor::Quota,
         };
-        let until = pacer.clock.now() + left;
+        let until = clock::now() + left;
         self.waits.note(&limit.name, what, until);
     }
 

@@ -16,6 +16,7 @@ use sluiced_core::judge::{DeadReason, Outcome};
 use sluiced_core::leases::Slot;
 use sluiced_core::rate::Span;
 use sluiced_core::time::{Mono, Now};
+use sluiced_ports::clock;
 use sluiced_ports::downstream::{Judgement, Status};
 use sluiced_ports::limits::GrantedCharge;
 use sluiced_ports::lock;
@@ -72,7 +73,7 @@ impl AnsweredCall {
             job.route.meters.denials.increment(1);
         }
         if follows.came_early {
-            pacer.measures.note_refusal(pacer.clock.now());
+            pacer.measures.note_refusal(clock::now());
         }
         if let Some(wait) = follows.freeze_for {
             pacer.freeze(wait, detail);
@@ -80,7 +81,7 @@ impl AnsweredCall {
         job.history.tries = follows.tries;
         job.rest = judgement.rest.take();
         match follows.claims {
-            ClaimsEnd::Accepted => claims.accepted(pacer.clock).await,
+            ClaimsEnd::Accepted => claims.accepted().await,
             ClaimsEnd::Unknown => claims.unknown(),
             ClaimsEnd::Released => drop(claims),
         }
@@ -182,15 +183,15 @@ impl AnsweredCall {
             meters.maybe_delivered.increment(1);
         }
         if let Some(asked) = judgement.cut_from {
-            warn_of_cut_wait(job, asked, pacer);
+            warn_of_cut_wait(job, asked);
         }
     }
 }
 
 /// The answer asked to wait for longer than is believed.
-fn warn_of_cut_wait(job: &Job, asked: Duration, pacer: &PacerHandle) {
+fn warn_of_cut_wait(job: &Job, asked: Duration) {
     job.route.meters.waits_cut.increment(1);
-    if let Some(more) = CUT.event(&job.route.name, pacer.clock.now()) {
+    if let Some(more) = CUT.event(&job.route.name, clock::now()) {
         let most = Span(job.route.rules.answers.max_wait);
         warn!(route = %job.route.name, asked = %Span(asked),
             "the downstream asks to wait for longer than max_throttle_wait; calls go on after {most}{more}");
@@ -211,7 +212,7 @@ fn tell_gate(job: &Job, follows: &AfterCall, detail: &str, pacer: &PacerHandle) 
 
 /// Tells the pacer what the answer shows about the keys of the message.
 fn tell_keys(keys: KeyChanges, pacer: &PacerHandle) {
-    let now = pacer.clock.now();
+    let now = clock::now();
     if let Some((_, until)) = keys.refused.first()
         && let Some(more) = KEY_REFUSED.event(&pacer.name, now)
     {
@@ -226,7 +227,7 @@ fn tell_keys(keys: KeyChanges, pacer: &PacerHandle) {
 
 /// To the dead letters, with what was answered.
 fn settle_dead(job: Box<Job>, reason: DeadReason, judgement: Judgement, pacer: &PacerHandle) {
-    let now = pacer.store_time(pacer.clock.now());
+    let now = pacer.store_time(clock::now());
     let mut detail = judgement.detail;
     if judgement.maybe_delivered && judgement.reply.is_err() {
         detail.push_str("; it may have been taken");
@@ -253,13 +254,13 @@ async fn call_again(
         && let Some(to) = job.route.sharing.other_that_sends()
     {
         unspent.give_back().await;
-        let now = pacer.store_time(pacer.clock.now());
+        let now = pacer.store_time(clock::now());
         return job.move_to(&to, now);
     }
     match waits {
         NextWait::Here(at) => send_back_to_pacer(job, unspent, pacer, at).await,
         NextWait::InQueue(wait, cause) => {
-            let now = pacer.store_time(pacer.clock.now());
+            let now = pacer.store_time(clock::now());
             let why = match cause {
                 Cause::Failed => Why::CallFailed,
                 Cause::Refused => Why::Throttled,

@@ -5,6 +5,7 @@ use std::time::Duration;
 use tracing::warn;
 
 use sluiced_core::time::Mono;
+use sluiced_ports::clock;
 use sluiced_ports::downstream::Undecodable;
 
 use super::handle::{PacerEvent, PacerHandle};
@@ -38,7 +39,7 @@ pub(super) async fn prepare_or_give_back(
         Err(failed) => {
             let (job, why) = failed;
             warn!(route = %job.route.name, %why, "cannot be prepared again; given back");
-            let now = pacer.store_time(pacer.clock.now());
+            let now = pacer.store_time(clock::now());
             let verdict = job.history.back(Duration::ZERO, now);
             job.settle(verdict, now);
             None

@@ -13,13 +13,12 @@ use rustix::time::{
 use tokio::io::unix::AsyncFd;
 
 use sluiced_core::time::Mono;
-use sluiced_ports::clock::Clock;
+use sluiced_ports::clock;
 
 /// A timer of one event loop.
 #[derive(Debug)]
 pub(super) struct Alarm {
     timer: AsyncFd<std::os::fd::OwnedFd>,
-    clock: Clock,
     /// What the timer is set to, to save a system call when nothing changed.
     set: Option<Mono>,
 }
@@ -31,21 +30,20 @@ impl Alarm {
         reason = "unsound only for descriptors that can change under it; an `OwnedFd` cannot, and \
                   the replacement is `unsafe`"
     )]
-    pub(super) fn new(clock: Clock) -> io::Result<Self> {
+    pub(super) fn new() -> io::Result<Self> {
         let timer = timerfd_create(
             TimerfdClockId::Monotonic,
             TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC,
         )?;
         Ok(Self {
             timer: AsyncFd::new(timer)?,
-            clock,
             set: None,
         })
     }
 
     /// Returns at `at`, at once if it has passed, or earlier after a wait that was cancelled. Cancel-safe.
     pub(super) async fn until(&mut self, at: Mono) -> io::Result<()> {
-        let wait = at.since(self.clock.now());
+        let wait = at.since(clock::now());
         if wait.is_zero() {
             return Ok(());
         }

@@ -21,7 +21,7 @@ use tracing::{info, warn};
 
 use sluiced_core::judge::DeadReason;
 use sluiced_core::time::Mono;
-use sluiced_ports::clock::Clock;
+use sluiced_ports::clock;
 use sluiced_ports::downstream::Answer;
 use sluiced_ports::limits::Charge;
 use sluiced_ports::message::{HeaderValue, Message, header};
@@ -44,7 +44,6 @@ pub(super) struct Ends {
     /// `None`: it publishes none.
     results: Option<Arc<Results>>,
     meters: Arc<RouteMeters>,
-    clock: Clock,
     reasons: [LogLimit; DeadReason::ALL.len()],
     dropped: LogLimit,
 }
@@ -83,7 +82,6 @@ impl Ends {
             journal,
             results,
             meters: Arc::clone(meters),
-            clock: Clock::of_process(),
             reasons: DeadReason::ALL.map(|_| LogLimit::new(EVERY)),
             dropped: LogLimit::new(EVERY),
         }
@@ -96,7 +94,7 @@ impl Ends {
 
     /// The time by which its lines are counted.
     pub(super) fn now(&self) -> Mono {
-        self.clock.now()
+        clock::now()
     }
 
     /// Logs a message's verdict, and hands it to the queue with the message's result.
@@ -128,7 +126,7 @@ impl Ends {
             }
             // Because of on_expired or on_invalid: such a message is in no queue any more.
             Verdict::Dropped => {
-                if let Some(more) = self.dropped.event(self.clock.now()) {
+                if let Some(more) = self.dropped.event(clock::now()) {
                     info!(route = %self.route, message_id = message.id().unwrap_or_default(),
                         "dropped, as the route says for what is too old or invalid{more}");
                 }
@@ -140,7 +138,7 @@ impl Ends {
     fn log_death(&self, message: &Message, reason: DeadReason, verdict: &Verdict) {
         let known = DeadReason::ALL.iter().position(|known| *known == reason);
         let limit = known.and_then(|place| self.reasons.get(place));
-        if let Some(more) = limit.and_then(|limit| limit.event(self.clock.now())) {
+        if let Some(more) = limit.and_then(|limit| limit.event(clock::now())) {
             warn!(
                 route = %self.route,
                 reason = reason.label(),

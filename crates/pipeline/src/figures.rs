@@ -15,6 +15,7 @@ use sluiced_core::after_call::figures::{
 };
 use sluiced_core::judge::{Outcome, Remaining};
 use sluiced_core::time::Now;
+use sluiced_ports::clock;
 use sluiced_ports::downstream::Judgement;
 use sluiced_ports::limits::{Charge, Corrected, Correction, GrantedAt, GrantedCharge, key_id};
 use sluiced_telemetry::LogLimits;
@@ -112,7 +113,7 @@ impl<'a> Figures<'a> {
             return ThrottleSubject::All;
         }
         // The name may be content of the answer, and is not logged.
-        if let Some(more) = THROTTLES_UNKNOWN.event(&self.job.route.name, self.pacer.clock.now()) {
+        if let Some(more) = THROTTLES_UNKNOWN.event(&self.job.route.name, clock::now()) {
             warn!(route = %self.job.route.name,
                 "a throttled answer names a limit that does not count its message: see downstream.throttles{more}");
         }
@@ -216,7 +217,7 @@ impl<'a> Figures<'a> {
     fn used_unreadable(&self, limit: &str, is_unanswered: bool) {
         let route = &self.job.route;
         route.meters.actual_unreadable.increment(1);
-        if let Some(more) = USED_UNREADABLE.event(&route.name, self.pacer.clock.now()) {
+        if let Some(more) = USED_UNREADABLE.event(&route.name, clock::now()) {
             let why = if is_unanswered {
                 "a call had no answer"
             } else {
@@ -230,7 +231,7 @@ impl<'a> Figures<'a> {
     fn used_implausible(&self, limit: &str, most: u64) {
         let route = &self.job.route;
         route.meters.implausible(IMPLAUSIBLE_ACTUAL);
-        if let Some(more) = USED_IMPLAUSIBLE.event(&route.name, self.pacer.clock.now()) {
+        if let Some(more) = USED_IMPLAUSIBLE.event(&route.name, clock::now()) {
             warn!(route = %route.name, limit, most,
                 "an answer claims that its call used more units than are believed: its cost stands as it was estimated; see limits.X.actual, and max_actual beside it{more}");
         }
@@ -239,7 +240,7 @@ impl<'a> Figures<'a> {
     fn quota_unreadable(&self, limit: &str) {
         let route = &self.job.route;
         route.meters.quota_unreadable.increment(1);
-        if let Some(more) = QUOTA_UNREADABLE.event(&route.name, self.pacer.clock.now()) {
+        if let Some(more) = QUOTA_UNREADABLE.event(&route.name, clock::now()) {
             warn!(route = %route.name, limit,
                 "the answer does not say what is left of the quota, or in a form that cannot be read: see downstream.quota{more}");
         }
@@ -248,7 +249,7 @@ impl<'a> Figures<'a> {
     fn quota_implausible(&self, limit: &str) {
         let route = &self.job.route;
         route.meters.implausible(IMPLAUSIBLE_QUOTA);
-        if let Some(more) = QUOTA_IMPLAUSIBLE.event(&route.name, self.pacer.clock.now()) {
+        if let Some(more) = QUOTA_IMPLAUSIBLE.event(&route.name, clock::now()) {
             let most = route.rules.answers.max_wait;
             warn!(route = %route.name, limit, max_throttle_wait = ?most,
                 "the downstream says that its quota is used up for longer than max_throttle_wait: no longer than that counts{more}");

@@ -16,7 +16,7 @@ use sluiced_core::refusals::Refusals;
 use sluiced_core::schedule::Freeze;
 use sluiced_core::scheduler::Scheduler;
 use sluiced_core::time::{ClockMap, Mono, Now, StoreTime};
-use sluiced_ports::clock::Clock;
+use sluiced_ports::clock;
 use sluiced_ports::limits::{Correction, GrantedCharge};
 use sluiced_ports::lock;
 use sluiced_ports::store::{PacedRow, Store};
@@ -75,7 +75,6 @@ pub(super) enum PacerEvent {
 /// A sender to a pacer, and what others may know of its state: cheap to clone, one per call.
 #[derive(Clone, Debug)]
 pub(super) struct PacerHandle {
-    pub(super) clock: Clock,
     /// The pacer's paced limit, or its route.
     pub(super) name: Arc<str>,
     slots: Arc<Mutex<SlotSource>>,
@@ -94,7 +93,6 @@ pub(super) struct PacerHandle {
 impl PacerHandle {
     /// The way to the pacer that receives `events`.
     pub(super) fn new(
-        clock: Clock,
         name: Arc<str>,
         slots: SlotSource,
         store: Arc<dyn Store>,
@@ -106,7 +104,6 @@ impl PacerHandle {
             .rate
             .set(slots.rows().map_or(0.0, PacedRows::per_second));
         Self {
-            clock,
             name,
             slots: Arc::new(Mutex::new(slots)),
             store,
@@ -131,7 +128,7 @@ impl PacerHandle {
     pub(super) async fn stop(self, grace: Duration) -> PacerLeftover {
         let (done, stopped) = oneshot::channel();
         self.send(PacerEvent::Stop {
-            deadline: self.clock.now() + grace,
+            deadline: clock::now() + grace,
             done,
         });
         // The pacer answers by its deadline; an error means that its thread is gone already.
@@ -211,7 +208,7 @@ impl PacerHandle {
 
     /// What time it is, once that of the store is known.
     pub(super) fn now(&self) -> Now {
-        let local = self.clock.now();
+        let local = clock::now();
         Now {
             local,
             store: self.store_time(local),

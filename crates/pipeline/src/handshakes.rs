@@ -11,6 +11,7 @@ use tracing::{info, warn};
 
 use sluiced_core::headroom::{Spread, TooThin};
 use sluiced_core::time::Mono;
+use sluiced_ports::clock;
 use sluiced_ports::limits::KeyedLimit;
 use sluiced_telemetry::{LogLimit, Suppressed};
 
@@ -45,9 +46,9 @@ pub(super) async fn measure(route: Arc<Route>, pacer: PacerHandle) {
         tried += 1;
         if let Some(shake) = &handshake {
             made += 1;
-            route.way.note_handshake(shake.took, pacer.clock.now());
+            route.way.note_handshake(shake.took, clock::now());
         }
-        let seen = route.way.spread(pacer.clock.now());
+        let seen = route.way.spread(clock::now());
         alarm.look(&route, &pacer, seen);
         let is_local = handshake.is_some_and(|shake| shake.is_local);
         if is_local || tried >= FIRST {
@@ -94,7 +95,7 @@ impl WayWarning {
         meters.way.set(seen.median.as_secs_f64());
         meters.way_spread.set(seen.spread.as_secs_f64());
         let is_thin = seen.spread > kept;
-        if let Some(more) = self.due(is_thin, pacer.clock.now()) {
+        if let Some(more) = self.due(is_thin, clock::now()) {
             let limit = &*limit;
             let thin = TooThin { limit, kept, seen };
             warn!(route = %route.name, "{thin}{more}");

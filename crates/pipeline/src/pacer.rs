@@ -50,7 +50,7 @@ use sluiced_core::pacing::Row;
 use sluiced_core::schedule::{Ask, LeaseAnswer};
 use sluiced_core::scheduler::{Action, Scheduler};
 use sluiced_core::time::Mono;
-use sluiced_ports::clock::urgent_runtime;
+use sluiced_ports::clock::{self, urgent_runtime};
 use sluiced_ports::lock;
 use sluiced_ports::store::{Notice, StoreError};
 use sluiced_telemetry::health::{Health, Heartbeat};
@@ -157,12 +157,12 @@ impl Pacer {
             events,
             outdated,
         } = parts;
-        let (name, clock) = (Arc::clone(&handle.name), handle.clock);
+        let name = Arc::clone(&handle.name);
         let thread = format!("pacer {name}");
         let runtime = urgent_runtime(&thread)?;
         let alarm = {
             let _inside = runtime.enter();
-            Alarm::new(clock)?
+            Alarm::new()?
         };
         let waits = health.waits();
         waits.begin_series(&name, &[WaitsFor::Freeze, WaitsFor::Pause]);
@@ -188,7 +188,7 @@ impl Pacer {
             outdated,
             limit_pauses: BTreeMap::new(),
             counted: LeaseTally::default(),
-            swept: clock.now(),
+            swept: clock::now(),
             arrivals: 0,
             phase: Phase::Warming,
         };
@@ -221,7 +221,7 @@ impl Pacer {
         self.look_at_breakers();
         self.handle.look_at_freeze();
         loop {
-            let now = self.handle.clock.now();
+            let now = clock::now();
             self.review_gates(now);
             match self.scheduler.poll(now) {
                 Action::Send(waiting, slot) => {

@@ -37,7 +37,6 @@ use sluiced_core::limits::generation::LostWait;
 use sluiced_core::pacing::{Pacing, RowPaces};
 use sluiced_core::rate::Span;
 use sluiced_core::scheduler::{Questions, Scheduler};
-use sluiced_ports::clock::Clock;
 use sluiced_ports::limits::{GrantedCharge, LimitStore, RuleInForce};
 use sluiced_ports::policies::pause_of;
 use sluiced_ports::queue::Leftover;
@@ -116,7 +115,6 @@ pub struct Pipeline {
     /// The limits whose policies this replica declares.
     declarers: Vec<PolicyDeclarer>,
     ownership: watch::Receiver<Ownership>,
-    clock: Clock,
     jitter: Jitter,
 }
 
@@ -126,12 +124,7 @@ impl Pipeline {
     ///
     /// # Errors
     /// When a pacer thread cannot be started.
-    pub fn start(
-        spec: PipelineSpec,
-        clock: Clock,
-        jitter: Jitter,
-        health: &Health,
-    ) -> Result<Self, StartError> {
+    pub fn start(spec: PipelineSpec, jitter: Jitter, health: &Health) -> Result<Self, StartError> {
         let mut pipeline = Self {
             store: spec.store,
             replica: spec.replica,
@@ -143,7 +136,6 @@ impl Pipeline {
             tickets: Arc::new(Tickets::new(rand::random())),
             declarers: Vec::new(),
             ownership: spec.ownership,
-            clock,
             jitter,
         };
         for pacer in spec.pacers {
@@ -194,7 +186,6 @@ impl Pipeline {
         let may_change = spec.policy.is_some();
         let adapting = may_change.then(|| Adapting::new(declarer.clone()));
         let pacer = PacerHandle::new(
-            self.clock,
             Arc::clone(&name),
             spec.slots,
             Arc::clone(&self.store),
@@ -232,7 +223,7 @@ impl Pipeline {
     /// downstreams.
     fn start_receivers(&mut self, routes: &[(Arc<Route>, PacerHandle)]) {
         for (route, pacer) in routes {
-            let receive = receive::run(Arc::clone(route), pacer.clone(), self.clock);
+            let receive = receive::run(Arc::clone(route), pacer.clone());
             let once_registered = owner::once_registered(&self.ownership, receive);
             self.receivers.spawn(once_registered);
             let measure = handshakes::measure(Arc::clone(route), pacer.clone());
@@ -276,7 +267,7 @@ impl Pipeline {
         adopt: impl Fn(Arc<CurrentPolicy>, T) + Send + Sync + 'static,
     ) {
         self.declarers.push(declarer.clone());
-        let watch = PolicyWatch::new(declarer, file, routes, outdated, self.jitter, self.clock);
+        let watch = PolicyWatch::new(declarer, file, routes, outdated, self.jitter);
         let once_registered = owner::once_registered(&self.ownership, watch.run(adopt));
         self.watches.spawn(once_registered);
     }
@@ -298,7 +289,6 @@ impl Pipeline {
             Arc::clone(&store),
             Arc::clone(&limit_meters),
             limits().cloned().collect(),
-            self.clock,
             freed,
         );
         self.refunders.spawn(work);

@@ -31,7 +31,7 @@ use sluiced_core::jitter::Jitter;
 use sluiced_core::limits::Rule;
 use sluiced_core::policy::{Declaration, LimitPolicy, PolicyUpdate};
 use sluiced_core::version::PolicyVersion;
-use sluiced_ports::clock::Clock;
+use sluiced_ports::clock;
 use sluiced_ports::limits::KeyedLimit;
 use sluiced_ports::policies::PolicyOf;
 use sluiced_ports::store::{CompletedUpdate, Family, Notice, PRESENCE, Store, StoreError};
@@ -119,7 +119,6 @@ pub(super) struct PolicyWatch<T> {
     /// Declarations in a row that failed.
     failures: u32,
     jitter: Jitter,
-    clock: Clock,
 }
 
 impl<T: Send> PolicyWatch<T> {
@@ -130,7 +129,6 @@ impl<T: Send> PolicyWatch<T> {
         routes: Vec<(Arc<Route>, PacerHandle)>,
         outdated: Arc<Notify>,
         jitter: Jitter,
-        clock: Clock,
     ) -> Self {
         let limit = &declarer.limit;
         Self {
@@ -143,7 +141,6 @@ impl<T: Send> PolicyWatch<T> {
             received: None,
             failures: 0,
             jitter,
-            clock,
         }
     }
 
@@ -177,9 +174,9 @@ impl<T: Send> PolicyWatch<T> {
         if self.known_policy.is_new(&policy) {
             self.received = self.known_policy.receive(policy, &*file);
             let current = self.received.as_ref().map(|(current, _)| current);
-            self.following.adopt(current, self.clock.now());
+            self.following.adopt(current, clock::now());
         }
-        match self.following.first(self.clock).await {
+        match self.following.first().await {
             // Until it is made, no call leaves.
             Some(update) if self.received.is_some() => {
                 if self.known_policy.follow(&update, &self.declarer).await {
@@ -211,7 +208,7 @@ impl<T: Send> PolicyWatch<T> {
         tokio::select! {
             () = tokio::time::sleep(wait) => {}
             // What is begun is done, whatever else comes.
-            update = self.known_policy.wanted(&mut self.following, self.clock) => {
+            update = self.known_policy.wanted(&mut self.following) => {
                 self.known_policy.follow(&update, &self.declarer).await;
             }
             () = self.outdated.notified() => tokio::time::sleep(GAP).await,

@@ -16,7 +16,7 @@ use tokio::sync::mpsc;
 use tokio::time::sleep;
 
 use sluiced_core::time::{Mono, Now};
-use sluiced_ports::clock::Clock;
+use sluiced_ports::clock;
 use sluiced_ports::queue::Delivery;
 
 use super::decode::{decode, decode_moved};
@@ -28,18 +28,18 @@ use super::route::Route;
 const BATCH: usize = 64;
 
 /// Decodes the route's deliveries until no more can come.
-pub(super) async fn run(route: Arc<Route>, pacer: PacerHandle, clock: Clock) {
+pub(super) async fn run(route: Arc<Route>, pacer: PacerHandle) {
     let sources = route.subscription.deliveries().zip(route.sharing.moved());
     let Some((mut deliveries, mut moved_in)) = sources else {
         return;
     };
     let (mut delivered, mut moved_batch) = (Vec::with_capacity(BATCH), Vec::with_capacity(BATCH));
-    let mut emptied = clock.now();
+    let mut emptied = clock::now();
     loop {
         // No delivery is taken: the deliveries in the channel are given back if the route is closed meanwhile.
         if let Some(pause) = route.fitness.pause_left() {
             sleep(pause.min(route.rules.ack_margin)).await;
-            give_back_old(&route, &mut deliveries, &mut emptied, clock.now());
+            give_back_old(&route, &mut deliveries, &mut emptied, clock::now());
             // Messages of other routes go back to the queue: this route decodes none now.
             while moved_in.try_recv().is_ok() {
                 route.sharing.note_released();
@@ -53,7 +53,7 @@ pub(super) async fn run(route: Arc<Route>, pacer: PacerHandle, clock: Clock) {
             // Never zero: the route has a sender itself.
             _ = moved_in.recv_many(&mut moved_batch, BATCH) => {}
         }
-        let now = clock.now();
+        let now = clock::now();
         // The tap opens only once the time of the store is known. Without it no message can be judged: these go back.
         let Some(store) = pacer.known_store_time(now) else {
             delivered.clear();

@@ -11,6 +11,7 @@ use tracing::info;
 
 use sluiced_core::backoff::Backoff;
 use sluiced_core::leases::Slot;
+use sluiced_ports::clock;
 use sluiced_ports::downstream::{LeaveBy, NotSent};
 use sluiced_telemetry::LogLimits;
 
@@ -37,7 +38,7 @@ pub(super) async fn perform(
     in_flight: CallInFlight,
     pacer: PacerHandle,
 ) {
-    let started = pacer.clock.now();
+    let started = clock::now();
     slot.leave_by = waiting.job.leave_by(slot.leave_by);
     // Between the pacer's decision and this task's turn the machine may have stood still. A slot that is
     // too late now is lost, never used late. The clock is read once more when the request is written.
@@ -47,7 +48,7 @@ pub(super) async fn perform(
         return end_unsent_call(in_flight, &pacer);
     }
     let (mut job, call, mut permit) = waiting.begin_call();
-    let leave_by = LeaveBy::new(pacer.clock, slot.leave_by);
+    let leave_by = LeaveBy::new(slot.leave_by);
     if let Some(journal) = job.route.ends.journal() {
         journal.calling(job.called());
     }
@@ -98,7 +99,7 @@ async fn take_back_unsent(job: Box<Job>, permit: Permit, why: NotSent, pacer: &P
 fn count_missed_slot(slot: Slot, why: NotSent, pacer: &PacerHandle) {
     pacer.meters.slots_missed.increment(1);
     if pacer.is_paced() && why == NotSent::TooLate {
-        let now = pacer.clock.now();
+        let now = clock::now();
         pacer.measures.note_lateness(now.since(slot.at), now);
     }
 }
@@ -120,7 +121,7 @@ async fn put_back_late(mut job: Box<Job>, permit: Permit, pacer: &PacerHandle) {
     };
     waiting.permit = permit;
     if count >= MISSES_BEFORE_BEHIND {
-        let now = pacer.clock.now();
+        let now = clock::now();
         let wait = BEHIND.ceiling(count - MISSES_BEFORE_BEHIND + 1);
         waiting.not_before = Some(now + wait);
         if let Some(more) = LATE.event(&route.name, now) {

@@ -15,74 +15,46 @@ use tokio::runtime::{Builder, Handle, Runtime};
 
 use sluiced_core::time::{Mono, StoreTime};
 
-/// The clock of this process. With a zero of its own for each part of a process, their times could not be compared.
-static OF_PROCESS: LazyLock<Clock> = LazyLock::new(Clock::start);
+/// The zero of the clock. With a zero of its own for each part of a process, their times could not be compared. It is
+/// an hour before it is first read, so that subtracting a wait from "now" never saturates.
+static ZERO: LazyLock<Zero> = LazyLock::new(Zero::new);
 
-/// A monotonic clock. All of a process share one zero, so all their times can be compared.
-#[derive(Clone, Copy, Debug)]
-pub struct Clock {
-    zero: Instant,
-    /// The wall clock's time at its zero, since the Unix epoch.
+struct Zero {
+    instant: Instant,
+    /// The wall clock's time then, since the Unix epoch.
     epoch: Duration,
 }
 
-impl Clock {
-    /// The clock of this process. Its zero is an hour before it is first read, so that subtracting a wait from "now"
-    /// never saturates.
-    #[must_use]
-    pub fn of_process() -> Self {
-        *OF_PROCESS
-    }
-
+impl Zero {
     #[allow(clippy::disallowed_methods, reason = "this is the outermost layer")]
-    fn start() -> Self {
+    fn new() -> Self {
         let now = Instant::now();
-        let zero = now.checked_sub(Duration::from_secs(3600)).unwrap_or(now);
+        let instant = now.checked_sub(Duration::from_secs(3600)).unwrap_or(now);
         let wall = SystemTime::now().duration_since(UNIX_EPOCH);
         Self {
-            zero,
-            epoch: wall.unwrap_or_default().saturating_sub(now - zero),
+            instant,
+            epoch: wall.unwrap_or_default().saturating_sub(now - instant),
         }
-    }
-
-    /// Now, in microseconds since the zero of this clock.
-    #[must_use]
-    pub fn now(&self) -> Mono {
-        Mono::from_micros(u64::try_from(self.zero.elapsed().as_micros()).unwrap_or(u64::MAX))
-    }
-
-    /// Now, as the time of a store in this process: what the wall clock showed when the clock was first read, and
-    /// the monotonic clock since. It never steps; it may drift from the wall clock by seconds a day.
-    #[must_use]
-    pub fn store_time(&self) -> StoreTime {
-        StoreTime::from_micros(self.now().as_micros()) + self.epoch
-    }
-
-    /// The instant at a point of this clock, for timers that need one.
-    #[must_use]
-    pub fn instant(&self, at: Mono) -> Instant {
-        self.zero + Duration::from_micros(at.as_micros())
     }
 }
 
-/// A moment of the past on this process' clock, of which only the age is asked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Moment(Instant);
+/// Now, in microseconds since the zero of the clock of this process.
+#[must_use]
+pub fn now() -> Mono {
+    Mono::from_micros(u64::try_from(ZERO.instant.elapsed().as_micros()).unwrap_or(u64::MAX))
+}
 
-impl Moment {
-    /// This long ago.
-    #[must_use]
-    #[allow(clippy::disallowed_methods, reason = "this is the outermost layer")]
-    pub fn ago(age: Duration) -> Self {
-        let now = Instant::now();
-        Self(now.checked_sub(age).unwrap_or(now))
-    }
+/// Now, as the time of a store in this process: what the wall clock showed when the clock was first read, and
+/// the monotonic clock since. It never steps; it may drift from the wall clock by seconds a day.
+#[must_use]
+pub fn store_time() -> StoreTime {
+    StoreTime::from_micros(now().as_micros()) + ZERO.epoch
+}
 
-    /// How long ago it is.
-    #[must_use]
-    pub fn age(&self) -> Duration {
-        self.0.elapsed()
-    }
+/// The instant at a point of this clock, for timers that need one.
+#[must_use]
+pub fn instant(at: Mono) -> Instant {
+    ZERO.instant + Duration::from_micros(at.as_micros())
 }
 
 /// The nice value of the thread.

@@ -13,7 +13,7 @@ use futures::future::BoxFuture;
 
 pub use self::inbound::{Inbound, InboundEvent, InboundKind, Segment};
 pub use self::judgement::{Answer, Judgement, MAX_ANSWER, Rest, Status};
-use super::clock::Clock;
+use super::clock;
 use super::message::Message;
 use sluiced_core::headroom::Spread;
 use sluiced_core::time::Mono;
@@ -43,37 +43,31 @@ pub struct Undecodable {
 
 /// The last moment at which a call may leave.
 #[derive(Clone, Copy, Debug)]
-pub struct LeaveBy {
-    clock: Clock,
-    at: Mono,
-}
+pub struct LeaveBy(Mono);
 
 impl LeaveBy {
-    /// A call may leave until `at`, that moment included. `at` is a time of `clock`.
+    /// A call may leave until `at`, that moment included.
     #[must_use]
-    pub const fn new(clock: Clock, at: Mono) -> Self {
-        Self { clock, at }
+    pub const fn new(at: Mono) -> Self {
+        Self(at)
     }
 
     /// At any time, for calls that no limit counts.
     #[must_use]
-    pub const fn any_time(clock: Clock) -> Self {
-        Self {
-            clock,
-            at: Mono::NEVER,
-        }
+    pub const fn any_time() -> Self {
+        Self(Mono::NEVER)
     }
 
     /// Whether it is too late to leave.
     #[must_use]
     pub fn has_passed(&self) -> bool {
-        self.clock.now() > self.at
+        clock::now() > self.0
     }
 
     /// How long until then; zero if it has passed.
     #[must_use]
     pub fn left(&self) -> Duration {
-        self.at.since(self.clock.now())
+        self.0.since(clock::now())
     }
 }
 

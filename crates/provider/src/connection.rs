@@ -37,7 +37,7 @@ use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
 
 use sluiced_core::time::Mono;
-use sluiced_ports::clock::Clock;
+use sluiced_ports::clock;
 
 /// When the bytes arrived that were read last.
 #[derive(Clone, Debug)]
@@ -59,7 +59,6 @@ impl LastArrival {
 #[derive(Debug)]
 pub struct StampedStream {
     socket: TcpStream,
-    clock: Clock,
     last: LastArrival,
 }
 
@@ -74,13 +73,9 @@ pub fn ask_for_stamps(listener: &impl AsFd) -> io::Result<()> {
 
 impl StampedStream {
     /// A stream of a listener that was asked for stamps.
-    pub fn new(socket: TcpStream, clock: Clock) -> Self {
-        let last = LastArrival(Arc::new(AtomicU64::new(clock.now().as_micros())));
-        Self {
-            socket,
-            clock,
-            last,
-        }
+    pub fn new(socket: TcpStream) -> Self {
+        let last = LastArrival(Arc::new(AtomicU64::new(clock::now().as_micros())));
+        Self { socket, last }
     }
 
     /// When the last bytes that it read arrived; the value stays current while the stream is read.
@@ -107,7 +102,7 @@ impl StampedStream {
         let bytes = got.bytes;
         if bytes > 0 {
             let ago = stamp.map_or(Duration::ZERO, age);
-            let arrived = (self.clock.now() - ago).as_micros();
+            let arrived = (clock::now() - ago).as_micros();
             let last = if self.ends() { UNKNOWN } else { arrived };
             self.last.0.store(last, Ordering::Relaxed);
         }
@@ -286,7 +281,6 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         ask_for_stamps(&listener).expect("stamps");
         let address = listener.local_addr().expect("bound");
-        let clock = Clock::of_process();
         let wait = Duration::from_millis(150);
         // The kernel starts to stamp a moment after the first socket asks for it.
         for round in 0..20 {
@@ -295,13 +289,13 @@ mod tests {
             let mut stamped: Option<StampedStream> = None;
             for _ in 0..2 {
                 sender.write_all(b"x").await.expect("connected");
-                let sent = clock.now();
+                let sent = clock::now();
                 tokio::time::sleep(wait).await;
                 let mut stream = match stamped.take() {
                     Some(stream) => stream,
                     None => {
                         let (socket, _) = listener.accept().await.expect("a connection");
-                        StampedStream::new(socket, clock)
+                        StampedStream::new(socket)
                     }
                 };
                 stream.read_exact(&mut [0]).await.expect("a byte");
@@ -326,7 +320,7 @@ mod tests {
         sender.write_all(b"x").await.expect("connected");
         drop(sender);
         let (socket, _) = listener.accept().await.expect("a connection");
-        let mut stream = StampedStream::new(socket, Clock::of_process());
+        let mut stream = StampedStream::new(socket);
         stream.read_exact(&mut [0]).await.expect("a byte");
         assert_eq!(stream.last_arrival().get(), None);
     }

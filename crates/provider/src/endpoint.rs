@@ -15,7 +15,7 @@ use super::ledger::Ledger;
 use super::script::{Act, Behaviour, ResponsePlan, Script, ScriptFull, ScriptStep};
 use sluiced_core::time::Mono;
 use sluiced_pdu::CommandStatus;
-use sluiced_ports::clock::Clock;
+use sluiced_ports::clock;
 use sluiced_ports::lock;
 use sluiced_simulation::window::Tally;
 
@@ -27,7 +27,6 @@ const MAX_DELIVERIES: usize = 1_000;
 /// Where calls arrive.
 #[derive(Debug)]
 pub(super) struct Endpoint {
-    clock: Clock,
     behaviour: Behaviour,
     ledger: Ledger,
     state: Mutex<Answering>,
@@ -54,10 +53,9 @@ struct Answering {
 }
 
 impl Endpoint {
-    pub(super) fn new(clock: Clock, behaviour: Behaviour) -> Self {
+    pub(super) fn new(behaviour: Behaviour) -> Self {
         Self {
-            clock,
-            ledger: Ledger::new(clock, behaviour.rate, behaviour.key_rate),
+            ledger: Ledger::new(behaviour.rate, behaviour.key_rate),
             state: Mutex::new(Answering {
                 script: Script::default(),
                 passed: Tally::new(behaviour.rate),
@@ -71,10 +69,6 @@ impl Endpoint {
             cut: Mutex::default(),
             behaviour,
         }
-    }
-
-    pub(super) const fn clock(&self) -> Clock {
-        self.clock
     }
 
     pub(super) const fn ledger(&self) -> &Ledger {
@@ -93,7 +87,7 @@ impl Endpoint {
     }
 
     pub(super) fn script(&self, step: ScriptStep) -> Result<(), ScriptFull> {
-        self.state().script.push(step, self.clock.now())
+        self.state().script.push(step, clock::now())
     }
 
     pub(super) fn clear_script(&self) {

@@ -27,6 +27,7 @@ use super::endpoint::Endpoint;
 use super::ledger::{Arrival, CallRecord, Expect};
 use super::script::{Act, ResponsePlan, ScriptStep};
 use sluiced_core::time::Mono;
+use sluiced_ports::clock;
 
 /// The largest body of a call.
 const MAX_BODY: usize = 1024 * 1024;
@@ -75,7 +76,7 @@ fn respond(
             .ledger()
             .note_arrival(arrived_at.map(|at| arrival(&request, at)));
     }
-    let at = arrived_at.unwrap_or_else(|| endpoint.clock().now());
+    let at = arrived_at.unwrap_or_else(clock::now);
     async move {
         if question {
             Ok(answer_question(endpoint, request).await)

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use sluiced_core::rate::Rate;
 use sluiced_core::time::{Mono, micros};
+use sluiced_ports::clock;
 use sluiced_ports::lock;
 use sluiced_simulation::window::{Tally, gaps, percentile};
 
@@ -90,7 +91,6 @@ pub(super) struct CallRecord {
 /// All calls of a run, and what is judged of them.
 #[derive(Debug)]
 pub(super) struct Ledger {
-    clock: sluiced_ports::clock::Clock,
     fresh: Mutex<Vec<LedgerEvent>>,
     book: Mutex<Book>,
     /// When the last [`ROUNDS`] rounds of the reading thread began.
@@ -122,13 +122,8 @@ struct Book {
 }
 
 impl Ledger {
-    pub(super) fn new(
-        clock: sluiced_ports::clock::Clock,
-        rate: Rate,
-        key_rate: Option<Rate>,
-    ) -> Self {
+    pub(super) fn new(rate: Rate, key_rate: Option<Rate>) -> Self {
         Self {
-            clock,
             fresh: Mutex::default(),
             book: Mutex::new(Book::new(rate, key_rate)),
             rounds: Mutex::default(),
@@ -141,7 +136,7 @@ impl Ledger {
         if rounds.len() >= ROUNDS {
             rounds.pop_front();
         }
-        rounds.push_back(self.clock.now());
+        rounds.push_back(clock::now());
     }
 
     /// Everything that arrived before this has been read. A reading thread that stood still reads
@@ -151,7 +146,7 @@ impl Ledger {
         let rounds = lock(&self.rounds);
         let oldest = rounds.front().filter(|_| rounds.len() >= ROUNDS);
         let read_until = oldest.copied().unwrap_or_default();
-        read_until.min(self.clock.now() - SETTLE)
+        read_until.min(clock::now() - SETTLE)
     }
 
     /// A call arrived; in any order until it is [`Ledger::settled`]. `None`: it is not known when.
@@ -177,7 +172,7 @@ impl Ledger {
     pub(super) fn report(&self, expect: &Expect) -> Report {
         let mut book = self.current();
         // Complete for calls that have been answered; a call on its way counts when it is read.
-        book.judge_until(self.clock.now());
+        book.judge_until(clock::now());
         book.report(expect)
     }
 
@@ -192,7 +187,7 @@ impl Ledger {
     pub(super) fn live(&self) -> LiveFigures {
         let book = self.current();
         let usage = book.tally.usage();
-        let since = self.clock.now() - Duration::from_secs(1);
+        let since = clock::now() - Duration::from_secs(1);
         let before = book.arrivals.partition_point(|at| *at < since);
         LiveFigures {
             calls: usage.calls + book.unsorted.len() as u64 + book.undated,

@@ -38,7 +38,6 @@ use tokio_util::sync::CancellationToken;
 use self::endpoint::Endpoint;
 use self::ledger::Ledger;
 use sluiced_core::time::Mono;
-use sluiced_ports::clock::Clock;
 
 pub use self::connection::ConnectionFaults;
 pub use self::double::{Double, DoubleError, FleetTest};
@@ -155,7 +154,7 @@ impl Provider {
             .enable_all()
             .build()
             .map_err(ProviderError::Thread)?;
-        let endpoint = Arc::new(Endpoint::new(Clock::of_process(), behaviour));
+        let endpoint = Arc::new(Endpoint::new(behaviour));
         let stop = CancellationToken::new();
         let thread = std::thread::Builder::new()
             .name("provider".to_owned())
@@ -202,12 +201,6 @@ impl Provider {
     #[must_use]
     pub fn taken(&self) -> HashMap<Box<str>, u32> {
         self.ledger().taken()
-    }
-
-    /// The clock that calls are stamped with.
-    #[must_use]
-    pub fn clock(&self) -> Clock {
-        self.endpoint.clock()
     }
 
     /// Forgets all calls so far.

@@ -68,7 +68,7 @@ async fn connection(socket: TcpStream, endpoint: Arc<Endpoint>) {
     if socket.set_nodelay(true).is_err() {
         return;
     }
-    let stamped = StampedStream::new(socket, endpoint.clock());
+    let stamped = StampedStream::new(socket);
     let arrival = stamped.last_arrival();
     let way = endpoint.way.subscribe();
     let (tls, handshake) = {

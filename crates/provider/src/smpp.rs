@@ -10,6 +10,7 @@
 //! connection had ended: a judge that dated them by the last would report calls as too close together without
 //! reason.
 
+use sluiced_ports::clock;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -210,7 +211,7 @@ impl Centre {
                     units: 1,
                     key: submitted.text(KEY),
                 }));
-            let counted_at = arrived_at.unwrap_or_else(|| self.endpoint.clock().now());
+            let counted_at = arrived_at.unwrap_or_else(clock::now);
             let plan = self.endpoint.plan_answer(counted_at);
             self.enter(&submitted, &plan);
             self.answer(submitted, plan);

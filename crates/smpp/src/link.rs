@@ -26,7 +26,7 @@ use super::reading::{SessionReader, UNBINDING};
 use super::session::{Session, WriteOutcome};
 use sluiced_core::backoff::Backoff;
 use sluiced_pdu::Command;
-use sluiced_ports::clock::Clock;
+use sluiced_ports::clock;
 use sluiced_ports::connect::ServerStream;
 use sluiced_ports::downstream::{InboundEvent, LeaveBy};
 use sluiced_ports::lock;
@@ -105,7 +105,6 @@ pub(super) struct Links {
     /// The tasks of the binds.
     tasks: TaskTracker,
     stop: CancellationToken,
-    clock: Clock,
 }
 
 impl Links {
@@ -125,7 +124,6 @@ impl Links {
             arrivals,
             tasks: TaskTracker::new(),
             stop: CancellationToken::new(),
-            clock: Clock::of_process(),
         })
     }
 
@@ -207,12 +205,12 @@ impl Links {
         while let Some(opened) = stop.run_until_cancelled(self.centre.open()).await {
             let (end, why) = match opened {
                 Ok(stream) => {
-                    let since = self.clock.now();
+                    let since = clock::now();
                     if let Some(more) = bound.event(since) {
                         info!(bind = number, centre = %self.name(), "bound{more}");
                     }
                     let why = self.hold(number, stream, &stop).await;
-                    let lived = self.clock.now().since(since);
+                    let lived = clock::now().since(since);
                     if lived >= GOOD {
                         bound.over();
                         failed.over();
@@ -225,7 +223,7 @@ impl Links {
             if stop.is_cancelled() {
                 return;
             }
-            if let Some(more) = failed.fault(&why, self.clock.now()) {
+            if let Some(more) = failed.fault(&why, clock::now()) {
                 warn!(bind = number, centre = %self.name(), why, "not bound{more}");
             }
             *lock(&self.failure) = why;

@@ -202,7 +202,6 @@ mod tests {
     use tokio::sync::watch;
 
     use super::*;
-    use sluiced_ports::clock::Clock;
     use sluiced_ports::connect::Link;
     use sluiced_ports::store::StoreFuture;
     use sluiced_telemetry as telemetry;
@@ -248,7 +247,7 @@ mod tests {
     }
 
     fn started() -> (Health, Arc<Notes>, Board, CancellationToken) {
-        let health = Health::new(Clock::of_process());
+        let health = Health::default();
         let metrics = telemetry::install(&[]);
         let board = Board::new("a".to_owned(), BTreeMap::new(), metrics, health.clone());
         let (notes, stop) = (Arc::new(Notes::default()), CancellationToken::new());

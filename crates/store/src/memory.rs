@@ -23,7 +23,7 @@ use sluiced_core::policy::{FileCounts, LimitPolicy, Replacement, lease_under};
 use sluiced_core::schedule::{self, Ask, Freeze, LeaseAnswer, Schedule};
 use sluiced_core::time::StoreTime;
 use sluiced_core::version::PolicyVersion;
-use sluiced_ports::clock::Clock;
+use sluiced_ports::clock;
 use sluiced_ports::connect::Link;
 use sluiced_ports::lock;
 use sluiced_ports::marks::Marks;
@@ -40,7 +40,6 @@ type Rows = HashMap<Arc<str>, Option<Schedule>>;
 
 /// All that the replicas of a fleet would share, for one of them.
 pub struct MemoryStore {
-    clock: Clock,
     /// By limit, then by row.
     schedules: Mutex<HashMap<Arc<str>, Rows>>,
     states: Mutex<KeyedStates<StateName>>,
@@ -52,12 +51,10 @@ pub struct MemoryStore {
     marks: Marks,
 }
 
-impl MemoryStore {
-    /// A store that keeps nothing yet, whose time follows `clock`.
-    #[must_use]
-    pub fn new(clock: Clock) -> Self {
+impl Default for MemoryStore {
+    /// A store that keeps nothing yet.
+    fn default() -> Self {
         Self {
-            clock,
             schedules: Mutex::default(),
             states: Mutex::default(),
             policies: Mutex::default(),
@@ -68,13 +65,15 @@ impl MemoryStore {
             marks: Marks::of_this_process(),
         }
     }
+}
 
+impl MemoryStore {
     /// Decides on a part of it, at a time that is read under the lock: so decisions are in the order of
     /// their times. A decision takes a schedule or a policy out while it works. If it panics, a schedule
     /// is lost and starts behind its guard, and a task that remembers a policy declares it again.
     fn decide<S, T>(&self, part: &Mutex<S>, decision: impl FnOnce(&mut S, StoreTime) -> T) -> T {
         let mut part = lock(part);
-        decision(&mut part, self.clock.store_time())
+        decision(&mut part, clock::store_time())
     }
 }
 
@@ -191,7 +190,7 @@ impl PolicyStore for MemoryStore {
     ) -> StoreFuture<'a, DeclarationAnswer> {
         async move {
             Ok(DeclarationAnswer {
-                now: self.clock.store_time(),
+                now: clock::store_time(),
                 policy: self.policy(limit),
                 files: FileCounts::ALONE,
             })
@@ -231,13 +230,13 @@ impl PolicyStore for MemoryStore {
 
     fn open<'a>(&'a self, _: Family, limit: &'a str) -> StoreFuture<'a, Option<StoreTime>> {
         // Nothing is ever lost here.
-        async move { Ok(self.policy(limit).map(|_| self.clock.store_time())) }.boxed()
+        async move { Ok(self.policy(limit).map(|_| clock::store_time())) }.boxed()
     }
 
     fn inspect<'a>(&'a self, _: Family, limit: &'a str) -> StoreFuture<'a, Inspection> {
         async move {
             Ok(Inspection {
-                now: self.clock.store_time(),
+                now: clock::store_time(),
                 policy: self.policy(limit),
                 replicas: Vec::new(),
                 frozen_until: None,

@@ -22,7 +22,7 @@ use tokio_util::sync::CancellationToken;
 use crate::meters::LinkMeters;
 use crate::waits::Waits;
 use sluiced_core::time::Mono;
-use sluiced_ports::clock::Clock;
+use sluiced_ports::clock;
 use sluiced_ports::connect::Link;
 use sluiced_ports::lock;
 
@@ -40,14 +40,14 @@ pub const DOWNSTREAM: &str = "downstream of route ";
 /// The stamp of a loop that ended on purpose.
 const ENDED: u64 = u64::MAX;
 
-/// The process's health. Copies are the same.
-#[derive(Clone)]
+/// The process's health; at the start there is nothing to watch, and it is alive and ready. Copies are the same.
+#[derive(Clone, Default)]
 pub struct Health {
     inner: Arc<SharedHealth>,
 }
 
+#[derive(Default)]
 struct SharedHealth {
-    clock: Clock,
     state: Mutex<HealthState>,
     /// Cancelled by the first failure.
     failed: CancellationToken,
@@ -104,19 +104,6 @@ pub struct Missing {
 }
 
 impl Health {
-    /// Nothing to watch yet: alive and ready.
-    #[must_use]
-    pub fn new(clock: Clock) -> Self {
-        Self {
-            inner: Arc::new(SharedHealth {
-                clock,
-                state: Mutex::default(),
-                failed: CancellationToken::new(),
-                waits: Waits::new(clock),
-            }),
-        }
-    }
-
     /// Watches something that readiness needs (`rabbitmq`, `redis`, `route sms`). Needs a runtime.
     /// When the other end of `link` is dropped, the component counts as down.
     pub fn component(&self, name: &str, link: watch::Receiver<Link>) {
@@ -143,7 +130,7 @@ impl Health {
             state.components.push(Component {
                 name,
                 link: first,
-                since: self.inner.clock.now(),
+                since: clock::now(),
             });
             state.components.len() - 1
         };
@@ -155,7 +142,7 @@ impl Health {
     /// Watches a loop from now on.
     #[must_use]
     pub fn watch_loop(&self, name: &str) -> Heartbeat {
-        let now = self.inner.clock.now().as_micros();
+        let now = clock::now().as_micros();
         let last = Arc::new(AtomicU64::new(now));
         lock(&self.inner.state).loops.push(Loop {
             name: name.into(),
@@ -166,7 +153,7 @@ impl Health {
 
     /// The process is about to end: it is not ready from now on.
     pub fn stopping(&self) {
-        let now = self.inner.clock.now();
+        let now = clock::now();
         lock(&self.inner.state).stopping.get_or_insert(now);
     }
 
@@ -184,7 +171,7 @@ impl Health {
 
     /// A task that must never end has ended: the process is not alive from now on. The first failure counts.
     pub fn fail(&self, what: &str) {
-        let now = self.inner.clock.now();
+        let now = clock::now();
         let mut state = lock(&self.inner.state);
         if state.failure.is_none() {
             state.failure = Some((what.into(), now));
@@ -211,7 +198,7 @@ impl Health {
     /// The loops that do not run any more; if there is none, the process is alive.
     #[must_use]
     pub fn stuck(&self) -> Vec<Missing> {
-        lock(&self.inner.state).stuck(self.inner.clock.now())
+        lock(&self.inner.state).stuck(clock::now())
     }
 
     /// What its limits wait for: it is ready all the same.
@@ -223,7 +210,7 @@ impl Health {
     /// What it lacks; nothing means ready.
     #[must_use]
     pub fn missing(&self) -> Vec<Missing> {
-        lock(&self.inner.state).missing(self.inner.clock.now())
+        lock(&self.inner.state).missing(clock::now())
     }
 }
 
@@ -314,7 +301,7 @@ async fn follow(
         let Some(inner) = inner.upgrade() else {
             return;
         };
-        let now = inner.clock.now();
+        let now = clock::now();
         if !alive {
             let gone = Link::Down("its supervisor ended".into());
             tally.note(&gone);

@@ -17,11 +17,10 @@ use sluiced_ports::lock;
 ///
 /// ```
 /// # use std::time::Duration;
-/// # use sluiced_ports::clock::Clock;
+/// # use sluiced_ports::clock;
 /// # use sluiced_telemetry::LogLimit;
 /// static LATE: LogLimit = LogLimit::new(Duration::from_secs(10));
-/// let clock = Clock::of_process();
-/// if let Some(more) = LATE.event(clock.now()) {
+/// if let Some(more) = LATE.event(clock::now()) {
 ///     tracing::warn!("a slot came up too late{more}");
 /// }
 /// ```

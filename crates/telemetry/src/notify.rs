@@ -168,7 +168,7 @@ fn address(name: &OsStr) -> io::Result<SocketAddr> {
 mod tests {
     use super::*;
     use sluiced_core::time::Mono;
-    use sluiced_ports::clock::Clock;
+    use sluiced_ports::clock;
 
     /// A service manager for the test.
     struct Listener {
@@ -231,8 +231,7 @@ mod tests {
     async fn the_watchdog_is_fed_while_loops_turn_and_starves_when_one_is_stuck() {
         let listener = Listener::start();
         let notifier = listener.notifier(Some(Duration::from_millis(30)));
-        let clock = Clock::of_process();
-        let health = Health::new(clock);
+        let health = Health::default();
         let watched = health.watch_loop("sms");
         let stop = CancellationToken::new();
         let task = tokio::spawn({
@@ -253,7 +252,7 @@ mod tests {
                 .await
         );
 
-        watched.beat(clock.now());
+        watched.beat(clock::now());
         assert!(listener.says("WATCHDOG=1\n", Duration::from_secs(10)).await);
         stop.cancel();
         task.await.expect("the watch ends when it is stopped");
@@ -327,7 +326,7 @@ mod tests {
         let notifier = Notifier::default();
         notifier.ready();
         notifier.stopping(Duration::from_secs(1));
-        let health = Health::new(Clock::of_process());
+        let health = Health::default();
         notifier.watch(health, CancellationToken::new()).await;
     }
 }

@@ -19,7 +19,7 @@ use tracing_subscriber::Layer;
 use tracing_subscriber::layer::Context;
 
 use sluiced_core::time::Mono;
-use sluiced_ports::clock::Clock;
+use sluiced_ports::clock;
 use sluiced_ports::lock;
 
 /// This many lines are kept.
@@ -59,7 +59,7 @@ impl RecentLine {
 /// The warnings that are not over, the newest first, then the last changes.
 #[must_use]
 pub fn recent() -> Vec<RecentLine> {
-    let now = Clock::of_process().now();
+    let now = clock::now();
     let warnings = lock(&WARNINGS);
     let fresh = warnings.iter().filter(|(said, _)| now.since(*said) < OVER);
     let mut lines: Vec<_> = fresh.map(|(_, line)| line.clone()).collect();
@@ -90,7 +90,7 @@ impl<S: Subscriber> Layer<S> for Recent {
         let mut text = Text::default();
         event.record(&mut text);
         let line = RecentLine::now(level.as_str(), &(text.message + &text.fields));
-        keep(&WARNINGS, (Clock::of_process().now(), line));
+        keep(&WARNINGS, (clock::now(), line));
     }
 }
 
@@ -144,7 +144,7 @@ mod tests {
         assert_eq!(lines[1].text, "too late n=19 route=\"sms\"");
 
         // Warnings are over some time; changes are not.
-        let now = Clock::of_process().now();
+        let now = clock::now();
         for (said, _) in lock(&WARNINGS).iter_mut() {
             *said = now - OVER;
         }

@@ -13,7 +13,7 @@ use super::meters::LIMIT_WAITS;
 use super::metric::gauge;
 use sluiced_core::policy::UNTIL_RESUMED;
 use sluiced_core::time::Mono;
-use sluiced_ports::clock::Clock;
+use sluiced_ports::clock;
 use sluiced_ports::lock;
 
 pub use super::waits_for::WaitsFor;
@@ -50,20 +50,12 @@ impl Wait {
 type Ends = BTreeMap<(Arc<str>, WaitsFor), Mono>;
 
 /// The waits of all limits. Copies are the same.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Waits {
-    clock: Clock,
     ends: Arc<Mutex<Ends>>,
 }
 
 impl Waits {
-    pub(super) fn new(clock: Clock) -> Self {
-        Self {
-            clock,
-            ends: Arc::default(),
-        }
-    }
-
     /// From now on this limit may have such waits: its series begin.
     pub fn begin_series(&self, limit: &str, what: &[WaitsFor]) {
         for what in what {
@@ -73,7 +65,7 @@ impl Waits {
 
     /// A message waits for `limit` until then. An earlier end than the known one changes nothing.
     pub fn note(&self, limit: &str, what: WaitsFor, until: Mono) {
-        let left = until.since(self.clock.now());
+        let left = until.since(clock::now());
         if left < SHOWN_FROM {
             return;
         }
@@ -90,9 +82,9 @@ impl Waits {
         let is_known = lock(&self.ends).contains_key(&(Arc::from(limit), what));
         match until {
             // A wait that is shown is shown until it is over.
-            Some(until) if is_known || until.since(self.clock.now()) >= SHOWN_FROM => {
+            Some(until) if is_known || until.since(clock::now()) >= SHOWN_FROM => {
                 lock(&self.ends).insert((limit.into(), what), until);
-                publish(limit, what, until.since(self.clock.now()));
+                publish(limit, what, until.since(clock::now()));
             }
             Some(_) => {}
             None => self.end(limit, what),
@@ -110,7 +102,7 @@ impl Waits {
     /// The waits that last, by limit.
     #[must_use]
     pub fn all(&self) -> Vec<Wait> {
-        let now = self.clock.now();
+        let now = clock::now();
         let mut ends = lock(&self.ends);
         ends.retain(|_, until| *until > now);
         let each = ends.iter().map(|((limit, what), until)| Wait {
@@ -135,11 +127,10 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn the_longest_wait_of_a_limit_is_shown_until_it_ends() {
-        let clock = Clock::of_process();
-        let waits = Waits::new(clock);
+        let waits = Waits::default();
         let second = Duration::from_secs(1);
-        let (soon, later) = (clock.now() + 100 * second, clock.now() + 300 * second);
-        waits.note("tokens", WaitsFor::Debt, clock.now() + 4 * second);
+        let (soon, later) = (clock::now() + 100 * second, clock::now() + 300 * second);
+        waits.note("tokens", WaitsFor::Debt, clock::now() + 4 * second);
         assert_eq!(waits.all(), [], "it is short");
         for until in [soon, later, soon] {
             waits.note("tokens", WaitsFor::Debt, until);
@@ -158,11 +149,11 @@ mod tests {
         assert_eq!(waits.all(), []);
         let left = |waits: &Waits| Some(waits.all().first()?.left);
         let whole = |until| waits.set_whole("account", WaitsFor::Pause, until);
-        whole(Some(clock.now() + 4 * second));
+        whole(Some(clock::now() + 4 * second));
         assert_eq!(left(&waits), None, "it is short");
-        whole(Some(clock.now() + UNTIL_RESUMED + second));
+        whole(Some(clock::now() + UNTIL_RESUMED + second));
         assert_eq!(left(&waits), Some(None), "until it is resumed");
-        whole(Some(clock.now() + 4 * second));
+        whole(Some(clock::now() + 4 * second));
         assert!(
             left(&waits) <= Some(Some(4 * second)),
             "an operator changed it"

@@ -10,7 +10,7 @@ use super::{Console, DeadQueues, LettersLocation, Refusal, letters};
 use crate::cli::exit::agrees;
 use sluiced_amqp::rabbit::letters::Letters;
 use sluiced_core::time::StoreTime;
-use sluiced_ports::clock::Clock;
+use sluiced_ports::clock;
 use sluiced_ports::message::{HeaderValue, Message, header};
 
 /// The arguments of `sluiced dead drop`.
@@ -87,7 +87,7 @@ impl DropRun<'_> {
     ) -> Result<bool, Refusal> {
         let mut pass = Pass {
             filter: self.filter,
-            now: Clock::of_process().store_time(),
+            now: clock::store_time(),
             limit,
             drops: false,
             latest: i64::MAX,

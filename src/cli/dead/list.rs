@@ -13,7 +13,7 @@ use super::{Console, LettersLocation, Refusal, letters};
 use crate::cli::text::{age, in_a_line, or_dash, size, table};
 use sluiced_amqp::rabbit::letters::{Letter, Letters};
 use sluiced_core::time::StoreTime;
-use sluiced_ports::clock::Clock;
+use sluiced_ports::clock;
 
 /// A message id is shown up to here.
 const ID: usize = 40;
@@ -72,7 +72,7 @@ pub(super) async fn run(
 ) -> Result<(), Refusal> {
     let dead = args.location.dead_queues()?;
     let filter = Filter::new(&args.filter, dead.route.as_deref())?;
-    let now = Clock::of_process().store_time();
+    let now = clock::store_time();
     let mut report = QueueResults::new(args.location.json);
     let list_run = ListRun {
         filter,

@@ -23,7 +23,7 @@ use sluiced_amqp::rabbit::letters::{BATCH_BYTES, Letter, Letters, Replay};
 use sluiced_core::judge::DeadReason;
 use sluiced_core::rate::Rate;
 use sluiced_core::time::StoreTime;
-use sluiced_ports::clock::Clock;
+use sluiced_ports::clock;
 use sluiced_ports::message::Message;
 
 /// At most this many letters are put in order together.
@@ -63,7 +63,6 @@ struct ReplayRun<'a> {
     args: &'a ReplayArgs,
     dead: &'a DeadQueues,
     filter: Filter,
-    clock: Clock,
     pace: ReplayPace,
     stop: CancellationToken,
 }
@@ -83,7 +82,6 @@ pub(super) async fn run(
         args,
         dead: &dead,
         filter,
-        clock: Clock::of_process(),
         pace: ReplayPace::of(args.rate),
         stop: stop_on_signals()?,
     };
@@ -233,7 +231,7 @@ impl ReplayRun<'_> {
     }
 
     fn is_meant(&self, letter: &Letter, counts: &mut ReplayCounts) -> bool {
-        match self.filter.decide(&letter.message, self.clock.store_time()) {
+        match self.filter.decide(&letter.message, clock::store_time()) {
             Decision::Other => false,
             Decision::Unasked(why) => {
                 counts.unasked.add(why);
@@ -257,7 +255,7 @@ impl ReplayRun<'_> {
             letter.message.properties.timestamp,
             self.dead.max_age(&queue),
             facts.reason,
-            self.clock.store_time(),
+            clock::store_time(),
         );
         counts.without_timestamp += u64::from(!keeps_timestamp);
         Replay {

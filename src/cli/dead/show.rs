@@ -12,7 +12,7 @@ use super::letter::LetterFacts;
 use super::{DeadQueues, LettersLocation, Refusal};
 use crate::cli::text::{age, counted, facts, in_a_line, printable, size, utc, utc_of};
 use sluiced_amqp::rabbit::letters::Letter;
-use sluiced_ports::clock::Clock;
+use sluiced_ports::clock;
 use sluiced_ports::message::{HeaderValue, Message, header};
 
 /// The value of a header is shown up to here; `--json` shows all of it.
@@ -155,7 +155,7 @@ fn known_in_lines(facts: impl IntoIterator<Item = Fact>) -> Vec<(String, String)
 /// Why and when it died, by the headers that sluiced wrote.
 fn died(message: &Message) -> Vec<Fact> {
     let facts = LetterFacts::of(message);
-    let now = Clock::of_process().store_time();
+    let now = clock::store_time();
     let ago = |died| format!("{} ({} ago)", utc_of(died), age(Some(died), now));
     let header = |name| message.headers.get(name).map(shown);
     labelled([

@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use sluiced_amqp::rabbit::RabbitQueue;
-use sluiced_ports::clock::Clock;
 use sluiced_ports::message::Properties;
 use sluiced_ports::queue::{Publication, PublishRequest};
 use sluiced_settings::text::TemplateText;
@@ -56,7 +55,7 @@ async fn an_alarm_gives_up_nothing_that_is_under_way() {
     let mut quick = options(server);
     quick.settings.confirm_timeout = Length(Duration::from_secs(5));
     let events = Arc::new(Counted::default());
-    let rabbit = RabbitQueue::new(quick, Clock::of_process(), events.clone(), marks()).unwrap();
+    let rabbit = RabbitQueue::new(quick, events.clone(), marks()).unwrap();
     let arrivals = rabbit.arrivals(&"sms".into(), results());
     let (first, is_safe) = publication(&queue);
     arrivals.send(first).await.unwrap();

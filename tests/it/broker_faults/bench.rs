@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use sluiced_amqp::rabbit::{RabbitOptions, RabbitQueue, RouteOptions};
 use sluiced_core::gate::Tap;
-use sluiced_ports::clock::Clock;
 use sluiced_ports::connect::Link;
 use sluiced_ports::queue::Subscription;
 use sluiced_ports::queue::{Delivery, Verdict};
@@ -71,8 +70,7 @@ impl Bench {
         prefetch: u16,
     ) -> Self {
         let events = Arc::new(Counted::default());
-        let rabbit =
-            RabbitQueue::new(options, Clock::of_process(), events.clone(), marks()).unwrap();
+        let rabbit = RabbitQueue::new(options, events.clone(), marks()).unwrap();
         let mut route = route(queue, queue_type, (parks, declare));
         route.prefetch = prefetch;
         Self::subscribe(Arc::new(rabbit), events, route)

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use lapin::BasicProperties;
 use sluiced_core::time::Mono;
+use sluiced_ports::clock;
 use sluiced_provider::{Behaviour, Expect, Provider};
 
 use super::workers::{CELERY_PACED, Place, Worker};
@@ -127,10 +128,10 @@ impl Migration {
         let provider = &self.provider;
         let works = || provider.report(&Expect::Nothing).callers.get("w0") >= Some(&WORKS);
         eventually(LONG * 2, "the worker that is killed works", works).await;
-        let before = provider.clock().now();
+        let before = clock::now();
         self.workers.remove(0).kill();
         self.replicas.remove(0).kill(&[NEW_SCHEDULE]).await;
-        let died = before..provider.clock().now();
+        let died = before..clock::now();
         BTreeMap::from(["w0", "r0"].map(|caller| (caller.to_owned(), died.clone())))
     }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 use lapin::BasicProperties;
 use serde_json::json;
 use sluiced_core::time::Mono;
-use sluiced_ports::clock::Clock;
+use sluiced_ports::clock;
 use sluiced_provider::{Behaviour, Expect, Provider};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
@@ -31,7 +31,6 @@ struct Worker {
     name: String,
     socket: PathBuf,
     provider: SocketAddr,
-    clock: Clock,
     stop: Arc<AtomicBool>,
 }
 
@@ -49,7 +48,7 @@ impl Worker {
         while !self.stop.load(Ordering::Relaxed) {
             // The queue has its share, too.
             sleep(Duration::from_millis(61)).await;
-            let asked = self.clock.now();
+            let asked = clock::now();
             let answer = permits.ask(&json!({"wait": "20s"})).await;
             let permit = answer.id();
             let id = format!("{}-{}", self.name, called.len());
@@ -107,7 +106,6 @@ async fn a_queue_and_callers_share_one_limit_and_urgent_callers_go_first() {
             name: format!("w{number}"),
             socket: sockets[number % 2].clone(),
             provider: provider.address(),
-            clock: provider.clock(),
             stop: Arc::clone(&stop),
         };
         workers.spawn(worker.work());

@@ -8,7 +8,6 @@ use std::time::Duration;
 use rand::RngExt as _;
 use rustix::process::Signal;
 use sluiced::wire::{self, RunningDaemon};
-use sluiced_ports::clock::Clock;
 use sluiced_status::admin::Health;
 
 use super::{body, config, filled};
@@ -27,9 +26,8 @@ fn start_in_this_process(config: &Config) -> RunningDaemon {
     let dir = tempfile::tempdir().unwrap();
     let path = file(dir.path(), "sluiced.toml", &config.text());
     let loaded = sluiced_settings::load(&[path], std::iter::empty()).unwrap();
-    let clock = Clock::of_process();
-    let health = Health::new(clock);
-    wire::start(&loaded.settings, &loaded.secrets, clock, &health).unwrap()
+    let health = Health::default();
+    wire::start(&loaded.settings, &loaded.secrets, &health).unwrap()
 }
 
 fn slowly(latency: Duration) -> Reply {

@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 
 use lapin::BasicProperties;
 use lapin::types::{AMQPValue, FieldTable};
-use sluiced_ports::clock::Clock;
+use sluiced_ports::clock;
 use sluiced_ports::message::header;
 
 use super::{Said, at, buried, dead, dead_at, holds};
@@ -80,7 +80,7 @@ async fn letters_that_came_while_the_operator_was_asked_are_not_dropped() {
     let (text, mut shown) = asked.await.unwrap();
     assert!(text.contains("drop 40 letters"), "{text}");
     dead_at(name, "drop --yes --limit", &["5"]).good();
-    let died = Clock::of_process().store_time().as_micros();
+    let died = clock::store_time().as_micros();
     let later = (41..=45).map(|n| {
         let mut headers = FieldTable::default();
         let died = AMQPValue::LongLongInt(i64::try_from(died).unwrap());

@@ -8,7 +8,7 @@ use http::request::Parts;
 use http::{HeaderValue, Response};
 use http_body_util::Full;
 use sluiced_core::judge::Outcome;
-use sluiced_ports::clock::Clock;
+use sluiced_ports::clock;
 use sluiced_ports::downstream::{Call, Downstream, LeaveBy, NotSent};
 use sluiced_settings::text::Length;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -300,12 +300,11 @@ async fn a_far_server_that_closes_after_each_answer_gets_calls_in_time() {
     options.warm_connections = 4;
     let downstream = downstream(&options);
     downstream.warm(BOUND).await.unwrap();
-    let clock = Clock::of_process();
     let mut calls = Vec::new();
     for _ in 0..CALLS {
         tokio::time::sleep(EVERY).await;
         let prepared = downstream.prepare(&message(), FACTS).unwrap();
-        let leave_by = LeaveBy::new(clock, clock.now() + Duration::from_millis(250));
+        let leave_by = LeaveBy::new(clock::now() + Duration::from_millis(250));
         calls.push(tokio::spawn(prepared.send(leave_by)));
     }
     let mut late = Vec::new();
@@ -335,9 +334,8 @@ async fn a_far_host_from_a_message_is_called_at_a_later_slot() {
     let downstream = downstream(&options);
     let mut message = message();
     message.body = format!("{{\"to\": \"{}\"}}", far.address()).into();
-    let clock = Clock::of_process();
     let late = |call: Box<dyn Call>| {
-        let leave_by = LeaveBy::new(clock, clock.now() + Duration::from_millis(50));
+        let leave_by = LeaveBy::new(clock::now() + Duration::from_millis(50));
         call.send(leave_by)
     };
     let first = downstream.prepare(&message, FACTS).unwrap();

@@ -15,7 +15,7 @@ use hyper::server::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use sluiced_core::judge::Outcome;
 use sluiced_http::HttpDownstream;
-use sluiced_ports::clock::Clock;
+use sluiced_ports::clock;
 use sluiced_ports::downstream::{Downstream as _, Judgement, LeaveBy, NotSent};
 use sluiced_ports::message::Message;
 use sluiced_settings::text::Length;
@@ -52,10 +52,9 @@ async fn called(
     message: &Message,
     slack: Option<Duration>,
 ) -> Result<Judgement, NotSent> {
-    let clock = Clock::of_process();
     let leave_by = match slack {
-        Some(slack) => LeaveBy::new(clock, clock.now() + slack),
-        None => LeaveBy::any_time(clock),
+        Some(slack) => LeaveBy::new(clock::now() + slack),
+        None => LeaveBy::any_time(),
     };
     let prepared = downstream.prepare(message, FACTS).unwrap();
     within(BOUND, "a call ends", prepared.send(leave_by)).await
@@ -255,8 +254,7 @@ async fn a_slot_that_has_passed_is_not_used() {
     let peer = plain(ok).await;
     let downstream = downstream(&options2(&peer.url()));
     assert_eq!(call(&downstream).await.detail, "200 OK");
-    let clock = Clock::of_process();
-    let closed = LeaveBy::new(clock, clock.now());
+    let closed = LeaveBy::new(clock::now());
     eventually(BOUND, "time passes", || closed.has_passed()).await;
     for _ in 0..20 {
         let late = downstream.prepare(&message(), FACTS).unwrap();
@@ -353,9 +351,7 @@ async fn a_server_of_others_takes_a_flow_of_calls() {
         for n in 0..CALLS {
             pace.tick().await;
             let prepared = downstream.prepare(&saying(n.to_string()), FACTS).unwrap();
-            calls.push(tokio::spawn(
-                prepared.send(LeaveBy::any_time(Clock::of_process())),
-            ));
+            calls.push(tokio::spawn(prepared.send(LeaveBy::any_time())));
         }
         for call in calls {
             assert_eq!(call.await.unwrap().unwrap().detail, "200 OK");

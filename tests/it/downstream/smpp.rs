@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sluiced_pdu::{Command, CommandStatus, Message as Sms, frame, plain, response};
-use sluiced_ports::clock::Clock;
+use sluiced_ports::clock;
 use sluiced_ports::connect::Secret;
 use sluiced_ports::dial::Credentials;
 use sluiced_ports::downstream::{Downstream as _, Facts, Judgement, LeaveBy, NotSent};
@@ -188,8 +188,7 @@ fn call_within(
     open: Duration,
 ) -> JoinHandle<Result<Judgement, NotSent>> {
     let call = downstream.prepare(&message(text), FACTS).unwrap();
-    let clock = Clock::of_process();
-    let leave_by = LeaveBy::new(clock, clock.now() + open);
+    let leave_by = LeaveBy::new(clock::now() + open);
     tokio::spawn(async move {
         timeout(BOUND * 2, call.send(leave_by))
             .await

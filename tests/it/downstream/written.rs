@@ -2,7 +2,7 @@
 
 use sluiced_core::judge::Outcome;
 use sluiced_core::time::Mono;
-use sluiced_ports::clock::Clock;
+use sluiced_ports::clock;
 use sluiced_ports::downstream::{Downstream, LeaveBy, NotSent};
 use sluiced_settings::types::Http;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -52,7 +52,7 @@ async fn nothing_happens_before_the_first_poll() {
         downstream
             .prepare(&message(), FACTS)
             .unwrap()
-            .send(LeaveBy::any_time(Clock::of_process())),
+            .send(LeaveBy::any_time()),
     );
     assert_eq!(call(&downstream).await.detail, "200 OK");
     assert_eq!(peer.seen.connections(), 1);
@@ -89,9 +89,8 @@ async fn not_a_byte(change: impl FnOnce(&mut Http)) {
     let mut options = options(&peer.url());
     change(&mut options);
     let downstream = downstream(&options);
-    let clock = Clock::of_process();
     // In time when it is passed to the client, and too late once a connection is open.
-    let closed = LeaveBy::new(clock, clock.now());
+    let closed = LeaveBy::new(clock::now());
     let prepared = downstream.prepare(&message(), FACTS).unwrap();
     let sent = timeout(BOUND, prepared.send(closed)).await;
     assert_eq!(sent.unwrap(), Err(NotSent::NotReady));
@@ -106,8 +105,7 @@ async fn after_a_call_that_was_too_late_the_next_one_passes() {
     options.warm_connections = 1;
     let downstream = downstream(&options);
     downstream.warm(BOUND).await.unwrap();
-    let clock = Clock::of_process();
-    let closed = LeaveBy::new(clock, Mono::from_micros(clock.now().as_micros() - 1));
+    let closed = LeaveBy::new(Mono::from_micros(clock::now().as_micros() - 1));
     for _ in 0..3 {
         let late = downstream.prepare(&message(), FACTS).unwrap();
         assert_eq!(late.send(closed).await, Err(NotSent::TooLate));

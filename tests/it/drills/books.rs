@@ -7,6 +7,7 @@ use std::time::Duration;
 use lapin::BasicProperties;
 use lapin::types::AMQPValue;
 use serde::Serialize;
+use sluiced_ports::clock;
 use sluiced_ports::message::header::REASON;
 use sluiced_provider::{Expect, Provider};
 use tokio::time::Instant;
@@ -166,11 +167,10 @@ impl Books {
         for (id, times) in provider.taken() {
             *self.taken.entry(id.into()).or_default() += u64::from(times);
         }
-        let clock = provider.clock();
         for (at, mark) in provider.keyed() {
             let (message, by) = mark.split_once(' ').unwrap_or((&*mark, ""));
             self.calls.push(Call {
-                at: Instant::from_std(clock.instant(at)),
+                at: Instant::from_std(clock::instant(at)),
                 message: message.to_owned(),
                 by: by.to_owned(),
             });

@@ -5,6 +5,7 @@ use std::time::Duration;
 use rustix::process::Signal;
 use serde_json::Value;
 use sluiced_core::time::Mono;
+use sluiced_ports::clock;
 use sluiced_provider::Expect;
 
 use super::control::{checked, limits, said};
@@ -63,7 +64,7 @@ impl Amended {
     }
 
     fn now(&self) -> Mono {
-        self.fleet.provider.clock().now()
+        clock::now()
     }
 
     /// The fullest second of those that begin at or after `since`.

@@ -1,6 +1,7 @@
 //! Keyed limits that bind, behind an account with slots: one limit or two, in turns and in blocks, in any
 //! order, with costs, with changes and losses of state meanwhile.
 
+use sluiced_ports::clock;
 use std::time::Duration;
 
 use sluiced_provider::Behaviour;
@@ -147,7 +148,7 @@ async fn another_policy_and_a_loss_meanwhile_exceed_nothing() {
         let rate = format!("rate={units}/1s");
         said(&fleet.replicas[0], &["set", limit.name, &rate]);
     }
-    let changed = fleet.provider.clock().now();
+    let changed = clock::now();
     fleet.publish_with(after).await;
     fleet.arrived(550).await;
     forget(&fleet);
@@ -207,9 +208,9 @@ async fn messages_of_two_segments_of_one_sender_flow() {
     fleet.publish_with(numbered(fields)).await;
     fleet.add(3);
     fleet.arrived(1).await;
-    let first = fleet.provider.clock().now();
+    let first = clock::now();
     fleet.arrived(ALL).await;
-    let took = fleet.provider.clock().now().since(first);
+    let took = clock::now().since(first);
     let counts = Counts::of(&mut fleet).await;
     let report = fleet.finish(DECLARED).await;
     assert_eq!((report.repeated, report.units), (0, 2 * ALL), "{report:?}");

@@ -5,6 +5,7 @@ use std::time::Duration;
 use rustix::process::Signal;
 use serde_json::Value;
 use sluiced_core::time::Mono;
+use sluiced_ports::clock;
 use sluiced_provider::Behaviour;
 use tokio::time::sleep;
 
@@ -68,10 +69,9 @@ struct Told {
 impl Told {
     /// Runs `sluiced limits` with `words`, which make the limit `units` a second.
     fn run(&mut self, words: &[&str], units: u64) -> String {
-        let clock = self.fleet.provider.clock();
-        let begun = clock.now();
+        let begun = clock::now();
         let told = said(&self.fleet.replicas[0], words);
-        self.history.changed(begun..clock.now(), units);
+        self.history.changed(begun..clock::now(), units);
         told
     }
 

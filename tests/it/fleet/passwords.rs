@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use lapin::BasicProperties;
 use sluiced_core::time::Mono;
+use sluiced_ports::clock;
 use sluiced_provider::{Behaviour, Provider};
 use tokio::time::sleep;
 
@@ -156,7 +157,7 @@ async fn publish_passwords_while_marketing_flows(
         sleep(Duration::from_millis(163)).await;
         let number = confirmed.len();
         broker.publish(QUEUES[0], [password(number)]).await;
-        confirmed.push(provider.clock().now());
+        confirmed.push(clock::now());
     }
     confirmed
 }

@@ -11,6 +11,7 @@ use std::time::Duration;
 use lapin::BasicProperties;
 use lapin::types::{AMQPValue, FieldTable};
 use sluiced_core::time::Mono;
+use sluiced_ports::clock;
 use sluiced_provider::{Behaviour, Provider};
 use tokio::time::sleep;
 
@@ -115,10 +116,10 @@ impl Scene {
         for number in 0..urgent {
             // The time between the publishes makes them one in a hundred.
             sleep(EVERY).await;
-            let at = provider.clock().now();
+            let at = clock::now();
             let message = message(&format!("u{number}"), 9);
             broker.publish(queue, [message]).await;
-            let confirmed = provider.clock().now();
+            let confirmed = clock::now();
             published.push(Published { at, confirmed });
             let wanted = BACKLOG + provider.live().unique as usize;
             broker.publish(of_bulk, bulk(backlog..wanted)).await;

@@ -9,7 +9,7 @@ use sluiced_core::limits::token_bucket::{Refill, Start};
 use sluiced_core::limits::{Fit, Lacks, Rule};
 use sluiced_core::time::StoreTime;
 use sluiced_core::version::PolicyVersion;
-use sluiced_ports::clock::{Clock, Moment};
+use sluiced_ports::clock;
 use sluiced_ports::limits::{
     Corrected, Correction, GrantedAt, KeyedLimit, LimitStore, RuleInForce,
 };
@@ -28,7 +28,7 @@ async fn redis() -> Store {
 }
 
 async fn memory() -> Store {
-    std::future::ready(Arc::new(MemoryStore::new(Clock::of_process())) as Store).await
+    std::future::ready(Arc::new(MemoryStore::default()) as Store).await
 }
 
 /// Kinds that correct, of this many units; none comes back while a test runs.
@@ -92,7 +92,7 @@ async fn time_that_only_the_asker_saw_counts_for_what_is_returned(store: Store) 
         let (_, decision) = take(&store, &limit, 1).await;
         assert!(is_granted(&decision));
         let at = GrantedAt {
-            asked: Moment::ago(second * 10),
+            asked: clock::now() - second * 10,
             ..just_asked(at)
         };
         let units = cost(20);

@@ -9,7 +9,6 @@ use sluiced_core::limits::token_bucket::{Refill, Start};
 use sluiced_core::limits::{Fit, Rule};
 use sluiced_core::scheduler::BATCH_MAX;
 use sluiced_core::time::StoreTime;
-use sluiced_ports::clock::Clock;
 use sluiced_ports::limits::{Candidate, Charge, GrantedCharge, KeyedLimit, LimitStore};
 use sluiced_ports::store::Notice;
 use sluiced_store::memory::MemoryStore;
@@ -31,7 +30,7 @@ async fn redis() -> (Store, Store) {
 
 /// One store for both replicas: it is this process alone.
 async fn memory() -> (Store, Store) {
-    let store: Store = Arc::new(MemoryStore::new(Clock::of_process()));
+    let store: Store = Arc::new(MemoryStore::default());
     std::future::ready((Arc::clone(&store), store)).await
 }
 

@@ -10,7 +10,6 @@ use sluiced_core::limits::admission::Decision;
 use sluiced_core::limits::generation::{ClosedReason, LostWait};
 use sluiced_core::policy::{self, Declaration, LimitPolicy, PolicyUpdate, Replacement};
 use sluiced_core::version::PolicyVersion;
-use sluiced_ports::clock::Clock;
 use sluiced_ports::limits::{Charge, GrantedCharge, KeyedLimit, RuleInForce};
 use sluiced_ports::policies::PolicyOf;
 use sluiced_ports::store::{Family, Store};
@@ -29,7 +28,7 @@ struct Place {
 impl Place {
     fn memory() -> Self {
         Self {
-            store: Arc::new(MemoryStore::new(Clock::of_process())),
+            store: Arc::new(MemoryStore::default()),
         }
     }
 

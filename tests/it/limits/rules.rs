@@ -22,7 +22,7 @@ use sluiced_core::limits::{Rule, Ticket};
 use sluiced_core::rate::Cost;
 use sluiced_core::time::StoreTime;
 use sluiced_core::zone::Zone;
-use sluiced_ports::clock::Moment;
+use sluiced_ports::clock;
 use sluiced_ports::limits::{
     Candidate, Charge, GrantedAt, GrantedCharge, KeyedLimit, LimitKey, LimitStore, limit_key,
 };
@@ -112,7 +112,7 @@ pub(crate) fn ticket() -> Ticket {
 
 /// Granted at this time of the store, and asked for a moment ago.
 pub(crate) fn just_asked(at: StoreTime) -> GrantedAt {
-    let asked = Moment::ago(Duration::ZERO);
+    let asked = clock::now();
     GrantedAt { at, asked }
 }
 

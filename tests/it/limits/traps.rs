@@ -9,7 +9,6 @@ use std::time::Duration;
 use sluiced_core::limits::admission::Decision;
 use sluiced_core::limits::{Fit, Rule};
 use sluiced_core::time::StoreTime;
-use sluiced_ports::clock::Clock;
 use sluiced_ports::limits::{KeyedLimit, LimitStore};
 use sluiced_store::memory::MemoryStore;
 use sluiced_store::redis::RedisStore;
@@ -159,7 +158,7 @@ async fn of_a_hundred_in_parallel_at_a_limit_of_one_one_passes() {
         let granted = futures::future::join_all(asks).await;
         let granted = granted.iter().filter(|granted| **granted).count();
         assert_eq!(granted, 1, "{kind}");
-        let memory = MemoryStore::new(Clock::of_process());
+        let memory = MemoryStore::default();
         let asks = (0..100).map(|_| takes(&memory, &limit, "a"));
         let granted = futures::future::join_all(asks).await;
         let granted = granted.iter().filter(|granted| **granted).count();

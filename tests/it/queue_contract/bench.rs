@@ -11,7 +11,6 @@ use sluiced_amqp::embedded::{self, EmbeddedOptions, Input};
 use sluiced_amqp::rabbit::{RabbitQueue, RouteOptions};
 use sluiced_core::gate::Tap;
 use sluiced_core::parking::ParkedQueue;
-use sluiced_ports::clock::Clock;
 use sluiced_ports::message::header;
 use sluiced_ports::queue::Delivery;
 use sluiced_ports::queue::Subscription;
@@ -191,12 +190,7 @@ fn embedded(
         leftover: Some(dir.path().join("leftover.ndjson")),
         checkpoint: None,
     };
-    embedded::start(
-        Input::File(input),
-        options,
-        Clock::of_process(),
-        Arc::<Counted>::clone(events),
-    )
+    embedded::start(Input::File(input), options, Arc::<Counted>::clone(events))
 }
 
 /// A queue with messages, and the test's own connection to its broker.
@@ -218,7 +212,7 @@ async fn rabbit(
         .publish(queue, (1..=count).map(|n| (body(n), properties(n))))
         .await;
     let events = Arc::<Counted>::clone(events);
-    let rabbit = RabbitQueue::new(options(server), Clock::of_process(), events, marks());
+    let rabbit = RabbitQueue::new(options(server), events, marks());
     let route = RouteOptions {
         name: "sms".into(),
         results: None,

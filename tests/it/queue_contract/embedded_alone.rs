@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use sluiced_amqp::embedded::{self, EmbeddedOptions, Input};
 use sluiced_core::gate::Tap;
-use sluiced_ports::clock::Clock;
 use sluiced_ports::queue::Subscription;
 use sluiced_ports::queue::Verdict;
 
@@ -22,7 +21,7 @@ fn start(input: Input, dir: &tempfile::TempDir) -> Arc<Subscription> {
         checkpoint: None,
     };
     let events = Arc::new(Counted::default());
-    let queue = embedded::start(input, options, Clock::of_process(), events);
+    let queue = embedded::start(input, options, events);
     queue.set_tap(Tap::Open);
     queue
 }

@@ -13,7 +13,7 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{HeaderMap, Request, Response};
 use hyper_util::rt::TokioIo;
-use sluiced_ports::clock::Clock;
+use sluiced_ports::clock;
 use sluiced_provider::connection::{StampedStream, ask_for_stamps};
 use tokio::net::TcpListener;
 use tokio::time::Instant;
@@ -110,16 +110,15 @@ impl Recorder {
             Arc::clone(&seen),
             Arc::<Answer>::from(Box::new(answer) as Box<Answer>),
         );
-        let clock = Clock::of_process();
         ask_for_stamps(&listener).unwrap();
         let server = async move {
             while let Ok((socket, _)) = listener.accept().await {
                 let (known, answer) = (Arc::clone(&known), Arc::clone(&answer));
-                let socket = StampedStream::new(socket, clock);
+                let socket = StampedStream::new(socket);
                 let arrival = socket.last_arrival();
                 let service = service_fn(move |request| {
-                    let arrival = arrival.get().unwrap_or_else(|| clock.now());
-                    let at = Instant::from_std(clock.instant(arrival));
+                    let arrival = arrival.get().unwrap_or_else(|| clock::now());
+                    let at = Instant::from_std(clock::instant(arrival));
                     respond(request, at, Arc::clone(&known), Arc::clone(&answer))
                 });
                 tokio::spawn(http1::Builder::new().serve_connection(TokioIo::new(socket), service));

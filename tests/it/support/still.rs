@@ -25,7 +25,7 @@ use std::time::Duration;
 use rustix::process::setpriority_process;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use sluiced_core::time::Mono;
-use sluiced_ports::clock::Clock;
+use sluiced_ports::clock;
 
 /// How often a watcher wakes.
 const EVERY: Duration = Duration::from_millis(2);
@@ -48,7 +48,7 @@ pub struct Still {
 impl Still {
     /// Starts to watch. Times are those of `clock`.
     #[must_use]
-    pub fn watch(clock: Clock) -> Self {
+    pub fn watch() -> Self {
         let done = Arc::new(AtomicBool::new(false));
         let late = Arc::new(Mutex::new(Vec::new()));
         let ours = sched_getaffinity(None).unwrap();
@@ -62,9 +62,9 @@ impl Still {
                 // On Linux this is about the calling thread.
                 setpriority_process(None, URGENT).ok();
                 while !done.load(Ordering::Relaxed) {
-                    let due = clock.now() + EVERY;
+                    let due = clock::now() + EVERY;
                     std::thread::sleep(EVERY);
-                    let woke = clock.now();
+                    let woke = clock::now();
                     if woke.since(due) >= LATE {
                         late.lock().unwrap().push((due, woke));
                     }

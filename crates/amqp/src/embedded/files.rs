@@ -18,6 +18,7 @@ use tokio::time::{Instant, timeout_at};
 
 use super::list::{Checkpoint, Input, InputLines};
 use super::store::{InputMessage, LocalQueue};
+use sluiced_ports::clock;
 use sluiced_ports::connect::Link;
 use sluiced_ports::message::{HeaderValue, Headers, header};
 use sluiced_telemetry::LogLimit;
@@ -80,7 +81,7 @@ impl LocalQueue {
         }
         if let Some(checkpoint) = &mut self.checkpoint
             && let Err(error) = checkpoint.write().await
-            && let Some(more) = UNWRITTEN.fault(&error.to_string(), self.clock.now())
+            && let Some(more) = UNWRITTEN.fault(&error.to_string(), clock::now())
         {
             tracing::error!(route = %self.route, %error,
                 "the checkpoint cannot be written: another run would send it all again{more}");

@@ -17,7 +17,7 @@ use crate::QueueEvents;
 use sluiced_core::gate::Tap;
 use sluiced_core::judge::DeadReason;
 use sluiced_core::parking::ParkedQueue;
-use sluiced_ports::clock::Clock;
+use sluiced_ports::clock;
 use sluiced_ports::connect::Link;
 use sluiced_ports::message::{HeaderValue, Headers, Message, header};
 use sluiced_ports::queue::{
@@ -44,7 +44,6 @@ pub(super) struct LocalQueue {
     prefetch: usize,
     /// The prefetch of each parked queue.
     parked_prefetch: usize,
-    pub(super) clock: Clock,
     pub(super) events: Arc<dyn QueueEvents>,
     deliveries: mpsc::UnboundedSender<Delivery>,
     pub(super) leftover: LeftoverFile,
@@ -72,7 +71,6 @@ pub(super) struct LocalQueue {
 impl LocalQueue {
     pub(super) fn new(
         options: EmbeddedOptions,
-        clock: Clock,
         events: Arc<dyn QueueEvents>,
         deliveries: mpsc::UnboundedSender<Delivery>,
         parked_count: watch::Sender<Option<u64>>,
@@ -81,7 +79,6 @@ impl LocalQueue {
             route: options.route,
             prefetch: usize::from(options.prefetch.max(1)),
             parked_prefetch: usize::from(ParkedQueue::prefetch(options.prefetch)),
-            clock,
             events,
             deliveries,
             leftover: LeftoverFile::new(options.leftover),
@@ -274,7 +271,7 @@ impl LocalQueue {
         };
         self.out.insert(self.next_tag, item);
         let route = Arc::clone(&self.route);
-        let now = self.clock.now();
+        let now = clock::now();
         let delivery = Delivery::new(message, now, self.next_tag, route, sink.clone());
         // If the pipeline is gone, the delivery is dropped, which gives it back.
         drop(self.deliveries.send(delivery));

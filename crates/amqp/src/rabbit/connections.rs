@@ -35,7 +35,7 @@ use super::frame_filter::{Control, Greeting};
 use super::options::{BrokerAddress, RabbitOptions, addresses};
 use super::{RabbitError, reason};
 use crate::{BACKOFF, HEALTHY, LOG_EVERY, QueueEvents, Uncounted};
-use sluiced_ports::clock::Clock;
+use sluiced_ports::clock;
 use sluiced_ports::connect::{Link, Resolver, Secret};
 use sluiced_ports::store::FleetNames;
 use sluiced_telemetry::LogLimit;
@@ -56,7 +56,6 @@ pub(super) struct Connections {
 impl Connections {
     pub(super) fn new(
         options: &RabbitOptions,
-        clock: Clock,
         events: &Arc<dyn QueueEvents>,
     ) -> Result<Self, RabbitError> {
         let addresses: Arc<[BrokerAddress]> = addresses(options)?.into();
@@ -71,7 +70,6 @@ impl Connections {
             tls: tls.clone(),
             resolver: resolver.clone(),
             timeout: options.settings.connect_timeout.get(),
-            clock,
             events: Arc::clone(events),
             state: Mutex::new(ConnectionState::default()),
             log: LogLimit::new(LOG_EVERY),
@@ -89,7 +87,7 @@ impl Connections {
 
     /// For a command that is their only user: counts nothing, and ends them when it leaves.
     pub(super) fn of_a_command(options: &RabbitOptions) -> Result<Self, RabbitError> {
-        let connections = Self::new(options, Clock::of_process(), &(Arc::new(Uncounted) as _))?;
+        let connections = Self::new(options, &(Arc::new(Uncounted) as _))?;
         connections.join();
         Ok(connections)
     }
@@ -126,7 +124,6 @@ pub(super) struct SharedConnection {
     tls: Option<Arc<ClientConfig>>,
     resolver: Resolver,
     timeout: Duration,
-    clock: Clock,
     events: Arc<dyn QueueEvents>,
     state: Mutex<ConnectionState>,
     log: LogLimit,
@@ -212,7 +209,7 @@ impl SharedConnection {
                 if std::mem::replace(&mut state.known, true) {
                     self.events.reconnected();
                 }
-                if let Some(more) = self.made.event(self.clock.now()) {
+                if let Some(more) = self.made.event(clock::now()) {
                     tracing::info!(
                         host = address.host,
                         purpose = self.purpose,
@@ -224,7 +221,7 @@ impl SharedConnection {
             Err(error) => {
                 self.link.send_replace(Link::Down(error.to_string().into()));
                 state.note_failure();
-                if let Some(more) = self.log.fault(&error.to_string(), self.clock.now()) {
+                if let Some(more) = self.log.fault(&error.to_string(), clock::now()) {
                     tracing::warn!(purpose = self.purpose, %error, "no connection to RabbitMQ, trying again{more}");
                 }
                 Err(error)

@@ -22,7 +22,6 @@ use self::vanished::KnownCounts;
 use super::connections::Connections;
 use super::options::{RabbitOptions, RouteOptions};
 use crate::{LOG_EVERY, QueueEvents};
-use sluiced_ports::clock::Clock;
 use sluiced_ports::lock;
 use sluiced_telemetry::LogLimit;
 
@@ -34,7 +33,6 @@ pub(super) struct RouteQueues {
     pub(super) route: Arc<RouteOptions>,
     pub(super) options: Arc<RabbitOptions>,
     pub(super) connections: Arc<Connections>,
-    pub(super) clock: Clock,
     pub(super) events: Arc<dyn QueueEvents>,
     /// How many messages are parked; `None`: not known.
     pub(super) parked: watch::Sender<Option<u64>>,
@@ -54,7 +52,6 @@ impl RouteQueues {
         route: Arc<RouteOptions>,
         options: Arc<RabbitOptions>,
         connections: Arc<Connections>,
-        clock: Clock,
         events: Arc<dyn QueueEvents>,
         parked: watch::Sender<Option<u64>>,
     ) -> Self {
@@ -65,7 +62,6 @@ impl RouteQueues {
             route,
             options,
             connections,
-            clock,
             events,
             parked,
             counts: KnownCounts::default(),

@@ -48,6 +48,7 @@ use consuming::{BrokerDelivery, ConsumerEvent, Consumers, Group};
 use sluiced_core::acks::{AckKind, Batch, Frame};
 use sluiced_core::gate::Tap;
 use sluiced_core::parking::ParkedQueue;
+use sluiced_ports::clock;
 use sluiced_ports::connect::Link;
 use sluiced_ports::queue::{Delivery, Leftover, Settlement, SettlementSender, time_to_close};
 use unsettled::Unsettled;
@@ -148,9 +149,7 @@ impl Session {
         tap.mark_changed();
         loop {
             let acks = &self.unsettled.acks;
-            let due = acks
-                .due()
-                .map(|due| Instant::from_std(self.context.clock.instant(due)));
+            let due = acks.due().map(|due| Instant::from_std(clock::instant(due)));
             tokio::select! {
                 received = self.consumers.next() => self.receive(received)?,
                 // Never zero: we hold a sender ourselves.
@@ -175,7 +174,7 @@ impl Session {
                     self.publish_awaited_results();
                 }
             }
-            let now = self.context.clock.now();
+            let now = clock::now();
             if self.unsettled.acks.due().is_some_and(|due| due <= now) {
                 let batch = self.unsettled.acks.frames_due(now);
                 self.write(batch).await?;
@@ -234,7 +233,7 @@ impl Session {
         if delivery.redelivered {
             self.context.events.redelivered(&self.context.route.name);
         }
-        let now = self.context.clock.now();
+        let now = clock::now();
         let bytes = delivery.data.len() as u64;
         let returned_too_often =
             delivery.redelivered && was_returned_too_often(&delivery.properties);

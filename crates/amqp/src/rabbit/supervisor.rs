@@ -17,7 +17,7 @@ use super::session::{Ended, KeptVerdicts, RouteContext, Session};
 use crate::{BACKOFF, HEALTHY, LOG_EVERY, QueueEvents, REFUSED};
 use sluiced_core::backoff::Backoff;
 use sluiced_core::time::Mono;
-use sluiced_ports::clock::Clock;
+use sluiced_ports::clock;
 use sluiced_ports::connect::Link;
 use sluiced_ports::marks::Marks;
 use sluiced_ports::queue::{Leftover, ServeChannels, Subscription};
@@ -30,7 +30,6 @@ pub(super) struct Supervision {
     pub(super) marks: Marks,
     pub(super) options: Arc<RabbitOptions>,
     pub(super) connections: Arc<Connections>,
-    pub(super) clock: Clock,
     pub(super) events: Arc<dyn QueueEvents>,
 }
 
@@ -42,14 +41,13 @@ pub(super) fn start(supervision: Supervision) -> Subscription {
         marks,
         options,
         connections,
-        clock,
         events,
     } = supervision;
     // Shared by all routes: the last one that leaves closes them.
     let used = Arc::clone(&connections);
     let subscription = Subscription::start(|channels| {
         let parked = channels.parked.clone();
-        let queues = RouteQueues::new(route, options, connections, clock, events, parked);
+        let queues = RouteQueues::new(route, options, connections, events, parked);
         let context = RouteContext::new(queues, &channels, kept, marks);
         supervise(Arc::new(context), channels)
     });
@@ -85,7 +83,7 @@ async fn supervise(context: Arc<RouteContext>, channels: ServeChannels) {
         let (error, waits) = match session {
             Ok(session) => {
                 link.send_replace(context.queues.unusable.link());
-                history.note_opened(&context.route, context.clock.now());
+                history.note_opened(&context.route, clock::now());
                 let error = match session.run(&mut tap, &mut closing).await {
                     Ended::Closed(left) => break left,
                     Ended::Lost(error, left) => {
@@ -156,7 +154,7 @@ impl SessionHistory {
             self.again.over();
         }
         self.failures += 1;
-        let now = context.clock.now();
+        let now = clock::now();
         if let Some(more) = self.log.fault(&error.to_string(), now) {
             let route = &context.route;
             tracing::warn!(route = %route.name, queue = route.queue(), %error, "the queue cannot be consumed, trying again{more}");

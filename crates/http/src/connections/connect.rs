@@ -37,7 +37,7 @@ use super::places::Places;
 use super::spares::{SpareState, Spares};
 use super::write_check::CheckedIo;
 use crate::hosts::{AllowedHosts, usual_port};
-use sluiced_ports::clock::Clock;
+use sluiced_ports::clock;
 use sluiced_ports::dial::connect_detail;
 use sluiced_ports::lock;
 use sluiced_settings::types::HttpVersion;
@@ -80,7 +80,6 @@ pub(crate) struct WarmConnector {
     network: HttpsConnector<Egress>,
     connect_timeout: Duration,
     lifetimes: Arc<Lifetimes>,
-    clock: Clock,
     places: Places<PlaceSpares>,
 }
 
@@ -89,7 +88,6 @@ struct PlaceSpares {
     /// Scheme and authority.
     origin: Uri,
     timeout: Duration,
-    clock: Clock,
     /// A task closes those that are too old.
     discards: AtomicBool,
     spares: Mutex<Spares<Spare>>,
@@ -108,13 +106,11 @@ impl WarmConnector {
         connect_timeout: Duration,
         lifetimes: Arc<Lifetimes>,
     ) -> Self {
-        let clock = Clock::of_process();
         let timeout = lifetimes.unused_time();
         Self {
             network,
             connect_timeout,
-            clock,
-            places: Places::new(origin, |origin| PlaceSpares::new(origin, timeout, clock)),
+            places: Places::new(origin, |origin| PlaceSpares::new(origin, timeout)),
             lifetimes,
         }
     }
@@ -139,7 +135,7 @@ impl WarmConnector {
         if self.places.only().is_none()
             && let Some(place) = self.spares_of(url)
         {
-            let missing = lock(&place.spares).want_first(self.clock.now());
+            let missing = lock(&place.spares).want_first(clock::now());
             self.open_later(place, missing);
         }
     }
@@ -159,9 +155,9 @@ impl WarmConnector {
 
     /// The spare connections to a place.
     fn spares_of(&self, to: &Uri) -> Option<Arc<PlaceSpares>> {
-        let (clock, timeout) = (self.clock, self.lifetimes.unused_time());
-        let new = |origin| PlaceSpares::new(origin, timeout, clock);
-        self.places.find_or_make(to, clock.now(), new)
+        let timeout = self.lifetimes.unused_time();
+        let new = |origin| PlaceSpares::new(origin, timeout);
+        self.places.find_or_make(to, clock::now(), new)
     }
 
     /// Opens this many, within `bound`: how many it opened, and why not all of them.
@@ -196,7 +192,7 @@ impl WarmConnector {
             lock(&place.spares).add_opened(spare);
         }
         if failure.is_some() {
-            let now = place.clock.now();
+            let now = clock::now();
             lock(&place.spares).note_refusal(now, rand::random());
         }
         place.discard_later();
@@ -232,7 +228,7 @@ impl Service<Uri> for WarmConnector {
             return self.open(to);
         };
         let spare = place.take();
-        let missing = lock(&place.spares).missing(self.clock.now());
+        let missing = lock(&place.spares).missing(clock::now());
         self.open_later(place, missing);
         match spare {
             Some(connection) => Box::pin(ready(Ok(connection))),
@@ -242,11 +238,10 @@ impl Service<Uri> for WarmConnector {
 }
 
 impl PlaceSpares {
-    fn new(origin: Uri, timeout: Duration, clock: Clock) -> Self {
+    fn new(origin: Uri, timeout: Duration) -> Self {
         Self {
             origin,
             timeout,
-            clock,
             discards: AtomicBool::new(false),
             spares: Mutex::new(Spares::new()),
         }
@@ -276,7 +271,7 @@ impl PlaceSpares {
 
     /// A good spare connection, if there is one.
     fn take(&self) -> Option<Connection> {
-        let now = self.clock.now();
+        let now = clock::now();
         let look = |spare: &mut Spare| spare.look(self.timeout);
         let spare = lock(&self.spares).take(look, now, rand::random());
         spare.map(|spare| spare.connection)
@@ -284,7 +279,7 @@ impl PlaceSpares {
 
     /// Closes spare connections that are no longer good.
     fn discard_stale(&self) {
-        let now = self.clock.now();
+        let now = clock::now();
         let look = |spare: &mut Spare| spare.look(self.timeout);
         lock(&self.spares).discard(look, now, rand::random());
     }

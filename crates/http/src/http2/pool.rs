@@ -20,7 +20,7 @@ use super::connection::{CallStream, Http2Connection, NotBegun};
 use super::opening::Opener;
 use sluiced_core::backoff::{Backoff, Failures};
 use sluiced_core::time::Mono;
-use sluiced_ports::clock::Clock;
+use sluiced_ports::clock;
 use sluiced_ports::downstream::LeaveBy;
 use sluiced_ports::lock;
 
@@ -38,7 +38,6 @@ pub(super) struct Pool {
     /// Scheme and authority.
     origin: Uri,
     opener: Opener,
-    clock: Clock,
     /// A connection that was not used for this long is not needed.
     idle: Duration,
     state: Mutex<PoolState>,
@@ -69,11 +68,10 @@ pub(super) struct ConnectionWait<'a> {
 }
 
 impl Pool {
-    pub(super) fn new(origin: Uri, opener: Opener, clock: Clock, idle: Duration) -> Self {
+    pub(super) fn new(origin: Uri, opener: Opener, idle: Duration) -> Self {
         Self {
             origin,
             opener,
-            clock,
             idle,
             state: Mutex::new(PoolState {
                 connections: Vec::new(),
@@ -95,7 +93,7 @@ impl Pool {
         wanted: usize,
         bound: Duration,
     ) -> Result<(), String> {
-        let missing = lock(&self.state).want(wanted, self.clock.now());
+        let missing = lock(&self.state).want(wanted, clock::now());
         let until = Instant::now() + bound;
         let opening: Vec<_> = (0..missing).map(|_| self.open()).collect();
         let all = join_all(
@@ -120,7 +118,7 @@ impl Pool {
 
     /// A message will be called here: opens a connection in the background if there is none.
     pub(super) fn open_ahead(self: &Arc<Self>) {
-        lock(&self.state).called = Some(self.clock.now());
+        lock(&self.state).called = Some(clock::now());
         self.open_missing();
     }
 
@@ -133,7 +131,7 @@ impl Pool {
     ) -> Result<CallStream, NotBegun> {
         let connections = {
             let mut state = lock(&self.state);
-            state.called = Some(self.clock.now());
+            state.called = Some(clock::now());
             state.by_load()
         };
         let mut begun = Err(NotBegun::Elsewhere);
@@ -165,7 +163,7 @@ impl Pool {
 
     /// A connection changed: opens others ahead, if now too few take calls.
     pub(super) fn open_missing(self: &Arc<Self>) {
-        let missing = lock(&self.state).missing_ahead(self.clock.now(), self.idle);
+        let missing = lock(&self.state).missing_ahead(clock::now(), self.idle);
         (0..missing).for_each(|_| drop(self.open()));
     }
 
@@ -182,7 +180,7 @@ impl Pool {
                 .connections
                 .retain(|known| !Arc::ptr_eq(known, connection));
             if !connection.has_carried() {
-                state.wasted.failed(self.clock.now(), rand::random());
+                state.wasted.failed(clock::now(), rand::random());
             }
         }
         self.open_missing();
@@ -219,7 +217,7 @@ impl Pool {
                     state.connections.push(Arc::clone(connection));
                 }
                 Err(why) => {
-                    state.refused.failed(self.clock.now(), rand::random());
+                    state.refused.failed(clock::now(), rand::random());
                     state.failed = (state.failed.0 + 1, why.clone());
                 }
             }
@@ -315,7 +313,7 @@ impl ConnectionWait<'_> {
             {
                 return Err(why.clone());
             }
-            state.missing_for_waiting(pool.clock.now())
+            state.missing_for_waiting(clock::now())
         };
         (0..missing).for_each(|_| drop(pool.open()));
         // The pool is there, so its changes go on.

@@ -16,7 +16,7 @@ use tracing::warn;
 
 use super::results::Results;
 use crate::meters::RouteMeters;
-use sluiced_ports::clock::Clock;
+use sluiced_ports::clock;
 use sluiced_ports::downstream::{InboundEvent, InboundKind};
 use sluiced_ports::queue::PublishRequest;
 use sluiced_telemetry::LogLimit;
@@ -32,13 +32,13 @@ pub async fn publish_arrivals(
     mut arrivals: mpsc::Receiver<InboundEvent>,
     reports: mpsc::Sender<PublishRequest>,
 ) {
-    let (clock, unread) = (Clock::of_process(), LogLimit::new(EVERY));
+    let unread = LogLimit::new(EVERY);
     while let Some(arrival) = arrivals.recv().await {
         match &arrival.what {
             InboundKind::Receipt(receipt) => {
                 meters.receipt(receipt.label());
                 if receipt.is_unread()
-                    && let Some(more) = unread.event(clock.now())
+                    && let Some(more) = unread.event(clock::now())
                 {
                     warn!(
                         %route,

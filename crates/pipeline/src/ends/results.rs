@@ -23,7 +23,7 @@ use std::time::Duration;
 
 use tracing::warn;
 
-use sluiced_ports::clock::Clock;
+use sluiced_ports::clock;
 use sluiced_ports::downstream::{Answer, Facts, Undecodable};
 use sluiced_ports::message::{HeaderValue, Message, Properties, header};
 use sluiced_ports::queue::{HeaderPatch, Publication, Verdict};
@@ -78,7 +78,6 @@ pub struct Results {
     headers: Vec<String>,
     comes_back: ComesBack,
     meters: Arc<RouteMeters>,
-    clock: Clock,
     failing: LogLimit,
 }
 
@@ -139,7 +138,6 @@ impl Results {
             headers: rules.headers,
             comes_back: rules.comes_back,
             meters: Arc::clone(meters),
-            clock: Clock::of_process(),
             failing: LogLimit::new(EVERY),
         })
     }
@@ -156,7 +154,7 @@ impl Results {
         let hops = hops(end.message);
         if hops >= MAX_HOPS {
             self.meters.result(CIRCLES);
-            if let Some(more) = self.failing.event(self.clock.now()) {
+            if let Some(more) = self.failing.event(clock::now()) {
                 warn!(
                     route,
                     hops,
@@ -244,7 +242,7 @@ impl Results {
     }
 
     fn failed(&self, route: &str, why: &Undecodable, what: &str) {
-        if let Some(more) = self.failing.event(self.clock.now()) {
+        if let Some(more) = self.failing.event(clock::now()) {
             warn!(route, %why, "{what}{more}");
         }
     }

@@ -20,7 +20,7 @@ impl PacerHandle {
         }
         let (gate, pacer) = (Arc::clone(gate), self.clone());
         tokio::spawn(async move {
-            gate.report(report, &*pacer.store, pacer.clock).await;
+            gate.report(report, &*pacer.store).await;
             pacer.send(PacerEvent::GateChanged);
         });
     }

@@ -9,6 +9,7 @@ use tracing::{debug, info, warn};
 
 use super::{PacerEvent, PacerHandle};
 use sluiced_core::pacing::Row;
+use sluiced_ports::clock;
 use sluiced_ports::store::StoreError;
 use sluiced_telemetry::LogLimits;
 
@@ -21,10 +22,10 @@ static SPENT: LogLimits = LogLimits::new(Duration::from_secs(10));
 impl PacerHandle {
     /// Freezes the limit: here at once, and through the store for every replica.
     pub(crate) fn freeze(&self, length: Duration, answer: &str) {
-        let is_first = self.measures.note_refusal(self.clock.now());
+        let is_first = self.measures.note_refusal(clock::now());
         self.send(PacerEvent::FreezeByAnswer { length, is_first });
         self.meters.freezes.increment(1);
-        if let Some(more) = FROZEN.event(&self.name, self.clock.now()) {
+        if let Some(more) = FROZEN.event(&self.name, clock::now()) {
             let of = if self.is_paced() {
                 "the limit is frozen for every replica"
             } else {
@@ -39,7 +40,7 @@ impl PacerHandle {
     /// refused.
     pub(crate) fn freeze_for_quota(&self, length: Duration, left: u64) {
         self.meters.freezes.increment(1);
-        if let Some(more) = SPENT.event(&self.name, self.clock.now()) {
+        if let Some(more) = SPENT.event(&self.name, clock::now()) {
             info!(pacer = %self.name, left, wait = ?length,
                 "the downstream says that its quota is nearly used up; the limit is frozen for every replica{more}");
         }
@@ -76,7 +77,7 @@ impl PacerHandle {
 
 /// The store was not told of a freeze.
 fn warn_of_unshared(pacer: &PacerHandle, error: &StoreError) {
-    if let Some(more) = UNSHARED.event(&pacer.name, pacer.clock.now()) {
+    if let Some(more) = UNSHARED.event(&pacer.name, clock::now()) {
         warn!(pacer = %pacer.name, %error, "only this replica knows of the freeze{more}");
     }
 }

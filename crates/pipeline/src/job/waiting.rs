@@ -5,7 +5,7 @@ use std::time::Duration;
 use sluiced_core::message::{HoldRules, KeyId, Queued, TenantShare};
 use sluiced_core::rate::Cost;
 use sluiced_core::time::{Mono, StoreTime};
-use sluiced_ports::clock::Moment;
+use sluiced_ports::clock;
 use sluiced_ports::limits::GrantedAt;
 
 use super::{AskedUnder, Times, WaitingMessage};
@@ -81,7 +81,7 @@ impl Queued for WaitingMessage {
     }
 
     fn note_grant(&mut self, at: StoreTime, ago: Duration) {
-        let asked = Moment::ago(ago);
+        let asked = clock::now() - ago;
         let granted_at = GrantedAt { at, asked };
         if let Some(AskedUnder { ticket, refunder }) = self.asked.take() {
             self.permit = Permit::new(self.job.charges(), granted_at, ticket, refunder);

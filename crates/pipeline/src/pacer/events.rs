@@ -18,6 +18,7 @@ use sluiced_core::pacing::{Row, RowPaces};
 use sluiced_core::schedule::LeaseAnswer;
 use sluiced_core::scheduler::Needs;
 use sluiced_core::time::Mono;
+use sluiced_ports::clock;
 use sluiced_ports::limits::key_id;
 use sluiced_ports::store::{Notice, StoreError};
 use sluiced_telemetry::waits::WaitsFor;
@@ -38,7 +39,7 @@ impl Pacer {
         sent: Mono,
         answer: Result<LeaseAnswer, StoreError>,
     ) {
-        let now = self.handle.clock.now();
+        let now = clock::now();
         let meters = &self.handle.meters;
         meters.ask_seconds.record(now.since(sent).as_secs_f64());
         match answer {
@@ -77,7 +78,7 @@ impl Pacer {
 
     /// One event changes the scheduler, a route or the phase. The next steps of the loop do what follows from it.
     pub(super) fn on_event(&mut self, event: PacerEvent) {
-        let now = self.handle.clock.now();
+        let now = clock::now();
         match event {
             PacerEvent::Decoded(messages) => self.on_decoded(messages, now),
             PacerEvent::CallAgain(waiting) => self.put_back(vec![*waiting]),
@@ -139,7 +140,7 @@ impl Pacer {
 
     /// A replica or an operator has changed something in the store.
     pub(super) fn on_notice(&mut self, notice: Notice) {
-        let now = self.handle.clock.now();
+        let now = clock::now();
         match notice {
             Notice::Frozen { limit, freeze } => {
                 if let Some(row) = self.handle.row(&limit) {

@@ -12,6 +12,7 @@ use crate::route::tap::TapChange;
 use crate::uncalled::overdue;
 use sluiced_core::gate::{Gate, GateChange, SendRule};
 use sluiced_core::time::{Mono, StoreTime};
+use sluiced_ports::clock;
 use sluiced_telemetry::waits::WaitsFor;
 
 /// Taps are reviewed no more often than this.
@@ -73,7 +74,7 @@ impl Pacer {
     pub(super) fn note_used_up(&mut self, number: usize, until: Mono) {
         let mut routes = self.routes.iter();
         if let Some(route) = routes.find(|route| route.number == number) {
-            let now = self.handle.clock.now();
+            let now = clock::now();
             route.gate.with(|gate| gate.note_used_up(until, now));
         }
     }
@@ -81,7 +82,7 @@ impl Pacer {
     /// The policy of a keyed limit has changed, or a pause begins, changes or ends. The routes that it pauses
     /// wait as a whole; messages that waited for the limit ask again.
     pub(super) fn on_policy_update(&mut self, limit: &str, paused: Option<StoreTime>) {
-        let now = self.handle.clock.now();
+        let now = clock::now();
         // Before the time of the store is known, the limit says of each message that it is paused.
         let here = self.handle.known_store_time(now);
         let left = paused.zip(here).map(|(until, here)| until.since(here));
@@ -111,7 +112,7 @@ impl Pacer {
 
     /// What a keyed limit said before no longer counts: the messages that waited for it ask again.
     pub(super) fn ask_again(&mut self, limit: &str) {
-        let now = self.handle.clock.now();
+        let now = clock::now();
         for route in self.routes_of(limit) {
             route.gate.with(Gate::forget_used_up);
         }

@@ -15,6 +15,7 @@ use sluiced_core::gate::Gate;
 use sluiced_core::message::Queued as _;
 use sluiced_core::scheduler::SentAway;
 use sluiced_core::time::Mono;
+use sluiced_ports::clock;
 
 /// Where a message joins those of its priority.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -107,7 +108,7 @@ impl Pacer {
             next,
         } = refunded;
         if let AfterRefund::Move(to) = next {
-            let now = self.handle.store_time(self.handle.clock.now());
+            let now = self.handle.store_time(clock::now());
             return messages
                 .into_iter()
                 .for_each(|waiting| waiting.job.move_to(&to, now));
@@ -117,7 +118,7 @@ impl Pacer {
                 self.scheduler.note_refund(waiting.keys());
             }
         }
-        let now = self.handle.clock.now();
+        let now = clock::now();
         for waiting in messages.into_iter().rev() {
             self.enqueue(waiting, Join::Front, now);
         }
@@ -148,7 +149,7 @@ impl Pacer {
         if let Phase::Stopping(stopping) = &mut self.phase {
             stopping.given_back += 1;
         }
-        let now = self.handle.clock.now();
+        let now = clock::now();
         let not_before = waiting.not_before.unwrap_or(now);
         let store_now = self.handle.store_time(now);
         let verdict = waiting.job.history.back(not_before.since(now), store_now);

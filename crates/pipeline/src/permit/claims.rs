@@ -12,7 +12,7 @@ use tracing::warn;
 
 use sluiced_core::limits::Rule;
 use sluiced_core::limits::once::OnUnknown;
-use sluiced_ports::clock::Clock;
+use sluiced_ports::clock;
 use sluiced_ports::limits::GrantedCharge;
 use sluiced_telemetry::LogLimit;
 
@@ -53,16 +53,16 @@ impl Claims {
     }
 
     /// The message was accepted.
-    pub(crate) async fn accepted(mut self, clock: Clock) {
+    pub(crate) async fn accepted(mut self) {
         // Taken out: not released if the replica stops before the store knows, the key is unknown then.
         let Some(HeldClaims { granted, refunder }) = self.0.take() else {
             return;
         };
         let lease = rules(&granted).filter_map(|rule| rule.lease()).min();
-        let until = clock.now() + lease.unwrap_or_default();
+        let until = clock::now() + lease.unwrap_or_default();
         while !refunder.done(&granted).await {
-            if clock.now() >= until || refunder.has_ended() {
-                if let Some(more) = UNWRITTEN.event(clock.now()) {
+            if clock::now() >= until || refunder.has_ended() {
+                if let Some(more) = UNWRITTEN.event(clock::now()) {
                     warn!(
                         "a message was accepted, and the store could not be informed: of a repeat it will be unknown{more}"
                     );

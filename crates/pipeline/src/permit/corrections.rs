@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use sluiced_core::scheduler::BATCH_MAX;
 use sluiced_core::time::Mono;
-use sluiced_ports::clock::Clock;
+use sluiced_ports::clock;
 use sluiced_ports::limits::{Corrected, Correction, KeyedLimit, LimitKey, LimitStore};
 use sluiced_ports::store::StoreError;
 
@@ -125,12 +125,8 @@ impl Corrections {
     ///
     /// # Errors
     /// The last one of the store.
-    pub(super) async fn write(
-        &mut self,
-        store: &dyn LimitStore,
-        clock: Clock,
-    ) -> Result<(), StoreError> {
-        let now = clock.now();
+    pub(super) async fn write(&mut self, store: &dyn LimitStore) -> Result<(), StoreError> {
+        let now = clock::now();
         self.due = now + WRITE_GAP;
         let mut result = Ok(());
         for some in self.take(store.askers(), now).chunks(BATCH_MAX) {

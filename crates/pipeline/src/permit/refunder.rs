@@ -21,7 +21,7 @@ use tracing::debug;
 
 use sluiced_core::scheduler::BATCH_MAX;
 use sluiced_core::time::Mono;
-use sluiced_ports::clock::Clock;
+use sluiced_ports::clock;
 use sluiced_ports::limits::{Correction, GrantedCharge, KeyedLimit, LimitStore};
 
 use crate::meters::KeyedMeters;
@@ -50,14 +50,12 @@ impl Refunder {
         store: Arc<dyn LimitStore>,
         meters: Arc<BTreeMap<Arc<str>, KeyedMeters>>,
         limits: Vec<Arc<KeyedLimit>>,
-        clock: Clock,
         freed: impl Fn(Vec<GrantedCharge>) + Send + 'static,
     ) -> (Self, impl Future<Output = ()> + Send + 'static) {
         let (entries, received) = mpsc::unbounded_channel();
         let store = Arc::new(Returning {
             limits: store,
             meters,
-            clock,
         });
         let work = run(Arc::clone(&store), received, limits, freed);
         (Self { entries, store }, work)
@@ -136,7 +134,7 @@ impl Refunder {
 
     /// Takes what an answer reported about a key, to write it soon.
     pub(crate) fn correct(&self, correction: Correction) {
-        self.send(ToRefunder::Corrected(correction, self.store.clock.now()));
+        self.send(ToRefunder::Corrected(correction, clock::now()));
     }
 
     fn send(&self, entry: ToRefunder) {
@@ -177,7 +175,7 @@ async fn run(
     limits: Vec<Arc<KeyedLimit>>,
     freed: impl Fn(Vec<GrantedCharge>),
 ) {
-    let now = store.clock.now();
+    let now = clock::now();
     let mut work = Work {
         store,
         limits,
@@ -213,7 +211,7 @@ async fn run(
         }
         ended.extend(work.book.note(&mut entries));
         if !gathers {
-            work.write_at = work.store.clock.now() + GATHER;
+            work.write_at = clock::now() + GATHER;
         }
         work.release(ended).await;
     }
@@ -222,7 +220,7 @@ async fn run(
 impl<F: Fn(Vec<GrantedCharge>)> Work<F> {
     /// The next job, and how long until then.
     fn soonest(&self) -> Option<(Duration, DueWork)> {
-        let now = self.store.clock.now();
+        let now = clock::now();
         // Computed each time: an operator may shorten a lease, and new calls begin after that.
         let renew_at = self.renewed + renew_every(&self.limits);
         let jobs = [
@@ -247,11 +245,11 @@ impl<F: Fn(Vec<GrantedCharge>)> Work<F> {
                 if self.store.release(&self.unreleased).await {
                     (self.freed)(std::mem::take(&mut self.unreleased));
                 }
-                self.release_at = self.store.clock.now() + RELEASE_AGAIN;
+                self.release_at = clock::now() + RELEASE_AGAIN;
             }
             DueWork::Done => {
                 // More messages are accepted meanwhile: these gather again.
-                self.write_at = self.store.clock.now() + GATHER;
+                self.write_at = clock::now() + GATHER;
                 for claims in self.store.done(std::mem::take(&mut self.book.done)).await {
                     self.book.stop_renewing(&claims);
                     (self.freed)(claims);
@@ -267,7 +265,7 @@ impl<F: Fn(Vec<GrantedCharge>)> Work<F> {
         &mut self,
         received: &mut mpsc::UnboundedReceiver<ToRefunder>,
     ) -> Vec<GrantedCharge> {
-        self.renewed = self.store.clock.now();
+        self.renewed = clock::now();
         let gone = self.store.renew(&self.book).await;
         // Calls that were given back meanwhile are not lost: the store may have received that first.
         let mut entries = Vec::new();
@@ -284,7 +282,7 @@ impl<F: Fn(Vec<GrantedCharge>)> Work<F> {
         ended.retain(GrantedCharge::is_leased);
         // A replica that misses a notice, or gets none at all, still uses the units that its own calls free.
         if !is_released {
-            self.release_at = self.store.clock.now() + RELEASE_AGAIN;
+            self.release_at = clock::now() + RELEASE_AGAIN;
             self.unreleased.extend(ended);
         } else if !ended.is_empty() {
             (self.freed)(ended);

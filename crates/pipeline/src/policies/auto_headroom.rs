@@ -25,7 +25,7 @@ use crate::route::Route;
 use sluiced_core::distance::permit_needs;
 use sluiced_core::headroom::{AutoHeadroom, Bounds, Measured, Spread, unseen};
 use sluiced_core::time::{Mono, millis};
-use sluiced_ports::clock::Clock;
+use sluiced_ports::clock;
 
 /// How often the measurements are looked at.
 pub(super) const LOOK: Duration = Duration::from_secs(1);
@@ -87,12 +87,12 @@ impl FollowedHeadroom {
 
     /// Waits for the first handshakes. Returns the update that this replica needs before it makes calls under the
     /// current policy; `None`: it needs none.
-    pub(super) async fn first(&self, clock: Clock) -> Option<HeadroomUpdate> {
+    pub(super) async fn first(&self) -> Option<HeadroomUpdate> {
         let known = self.known.as_ref()?;
         let ways = self.routes.iter().map(|(route, _)| route.way.first());
         futures::future::join_all(ways).await;
         let facts = &known.policy.facts;
-        let seen = MostMeasured::of(&self.routes, facts, clock.now());
+        let seen = MostMeasured::of(&self.routes, facts, clock::now());
         let headroom = known.follow.first(seen.measured(), &known.bounds)?;
         Some(HeadroomUpdate {
             text: known.policy.with(Change::Headroom(headroom))?,

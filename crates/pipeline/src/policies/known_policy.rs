@@ -11,7 +11,7 @@ use crate::limit::CurrentPolicy;
 use crate::limit::facts::{FileLimit, InForce};
 use crate::meters::PolicyMeters;
 use sluiced_core::policy::{LimitPolicy, Origin, as_written};
-use sluiced_ports::clock::Clock;
+use sluiced_ports::clock;
 use sluiced_telemetry::note_change;
 
 /// The policy that this replica knows, and what it logged.
@@ -34,17 +34,13 @@ impl KnownPolicy {
     }
 
     /// Waits until the headroom should change.
-    pub(super) async fn wanted(
-        &self,
-        following: &mut FollowedHeadroom,
-        clock: Clock,
-    ) -> HeadroomUpdate {
+    pub(super) async fn wanted(&self, following: &mut FollowedHeadroom) -> HeadroomUpdate {
         if self.known.is_none() || !following.is_on() {
             return std::future::pending().await;
         }
         loop {
             tokio::time::sleep(LOOK).await;
-            if let Some(update) = following.wanted(clock.now()) {
+            if let Some(update) = following.wanted(clock::now()) {
                 return update;
             }
         }

@@ -14,6 +14,7 @@ use tracing::{debug, info};
 use sluiced_core::gate::RoutePause;
 use sluiced_core::jitter::Jitter;
 use sluiced_core::policy::{Declaration, LimitPolicy};
+use sluiced_ports::clock;
 use sluiced_telemetry::note_change;
 use sluiced_telemetry::waits::{ROUTE, Waits, WaitsFor};
 
@@ -79,7 +80,7 @@ pub(crate) async fn follow(
 
 /// Shows whether the pause lasts. Returns for how long that is true.
 fn show(route: &Route, pacer: &PacerHandle, policy: &LimitPolicy, waits: &Waits) -> Duration {
-    let now = pacer.clock.now();
+    let now = clock::now();
     let left = match (&policy.pause, pacer.known_store_time(now)) {
         (None, _) => Duration::ZERO,
         (Some(_), None) => return BACKOFF.base,

@@ -7,7 +7,6 @@ use sluiced_core::policy::LimitPolicy;
 use sluiced_core::policy::Origin;
 use sluiced_core::policy::Pause;
 use sluiced_core::time::StoreTime;
-use sluiced_ports::clock::Clock;
 use sluiced_store::memory::MemoryStore;
 use sluiced_telemetry::recent;
 
@@ -72,7 +71,7 @@ async fn a_file_that_is_read_while_something_else_wakes_us_is_an_update() {
     let (file, reader) = watch::channel(first);
     let outdated = Arc::new(Notify::new());
     let declarer = PolicyDeclarer {
-        store: Arc::new(MemoryStore::new(Clock::of_process())),
+        store: Arc::new(MemoryStore::default()),
         family: Family::Paced,
         limit: Arc::from("account"),
         replica: "a".to_owned(),
@@ -83,7 +82,6 @@ async fn a_file_that_is_read_while_something_else_wakes_us_is_an_update() {
         Vec::new(),
         Arc::clone(&outdated),
         Jitter::new(0),
-        Clock::of_process(),
     );
     let (sender, mut received) = tokio::sync::mpsc::unbounded_channel();
     let run = tokio::spawn(watch.run(move |_, line| sender.send(line).unwrap_or_default()));

@@ -11,7 +11,7 @@ use tokio::sync::watch;
 use tracing::{info, warn};
 
 use sluiced_core::dying::{Dying, Unfit};
-use sluiced_ports::clock::Clock;
+use sluiced_ports::clock;
 use sluiced_ports::connect::Link;
 use sluiced_ports::lock;
 use sluiced_telemetry::LogLimit;
@@ -27,7 +27,6 @@ pub(crate) struct Fitness {
     route: Arc<str>,
     meters: Arc<RouteMeters>,
     sharing: Arc<Sharing>,
-    clock: Clock,
     dying: Mutex<Dying>,
     /// Down while unfit messages are set aside.
     link: watch::Sender<Link>,
@@ -46,7 +45,6 @@ impl Fitness {
             route: Arc::clone(route),
             meters: Arc::clone(meters),
             sharing: Arc::clone(sharing),
-            clock: Clock::of_process(),
             dying: Mutex::new(dying),
             link: watch::Sender::new(Link::Up),
             aside_log: LogLimit::new(EVERY),
@@ -66,12 +64,12 @@ impl Fitness {
 
     /// For how long no message is taken, because this many are set aside; `None`: they are taken.
     pub(crate) fn pause_left(&self) -> Option<Duration> {
-        lock(&self.dying).pause_left(self.clock.now())
+        lock(&self.dying).pause_left(clock::now())
     }
 
     /// A message cannot be sent, for this reason.
     pub(crate) fn record_unfit(&self, why: &str) -> Unfit {
-        let now = self.clock.now();
+        let now = clock::now();
         let mut dying = lock(&self.dying);
         let set_aside_before = dying.sets_aside();
         let fate = dying.record_unfit(now);
@@ -100,7 +98,7 @@ impl Fitness {
         if dying.sets_aside() {
             self.meters.setting_aside.set(0.0);
             self.link.send_replace(Link::Up);
-            if let Some(more) = self.released.event(self.clock.now()) {
+            if let Some(more) = self.released.event(clock::now()) {
                 info!(route = %self.route, "a message can be sent again: none is set aside any more{more}");
             }
         }

@@ -12,7 +12,7 @@ use sluiced_core::gate::{DownstreamState, Gate, GateChange, RoutePause, SendRule
 use sluiced_core::hours::{OpeningHours, Stretch};
 use sluiced_core::time::{Mono, StoreTime};
 use sluiced_core::zone::Zone;
-use sluiced_ports::clock::Clock;
+use sluiced_ports::clock;
 use sluiced_ports::connect::Link;
 use sluiced_ports::lock;
 use sluiced_ports::store::{Store, StoreError};
@@ -137,14 +137,14 @@ impl RouteGate {
     }
 
     /// Reports to the store, with the reason if a call failed, or asks it. Its answer changes the gate.
-    pub(crate) async fn report(&self, report: BreakerReport, store: &dyn Store, clock: Clock) {
+    pub(crate) async fn report(&self, report: BreakerReport, store: &dyn Store) {
         let Some(breaker) = &self.breaker else {
             return;
         };
         let known = self.with(|gate| gate.breaker_version());
         let why = Arc::clone(&lock(&breaker.shown).own_why);
         let asking = store.report_breaker(&self.route, report, &why, known, &breaker.rule);
-        self.answered(breaker, asking.await, clock.now());
+        self.answered(breaker, asking.await, clock::now());
     }
 
     fn answered(

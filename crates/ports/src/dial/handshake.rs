@@ -13,7 +13,7 @@ use std::time::Duration;
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
-use crate::clock::Clock;
+use crate::clock;
 use crate::connect::Resolver;
 use crate::downstream::Handshake;
 
@@ -63,16 +63,15 @@ async fn handshake(
     bound: Duration,
 ) -> Option<Duration> {
     let took = spawn_blocking(move || {
-        let clock = Clock::of_process();
-        let (mut began, mut before) = (clock.now(), waited());
+        let (mut began, mut before) = (clock::now(), waited());
         let mut connection = net::TcpStream::connect_timeout(&address, bound).ok()?;
         if let Some(request) = tunnel {
             // The way to the proxy is a part of the way through it.
-            (began, before) = (clock.now(), waited());
+            (began, before) = (clock::now(), waited());
             open_tunnel(&mut connection, &request, bound).ok()?;
         }
         let waited = waited().saturating_sub(before);
-        Some(clock.now().since(began).saturating_sub(waited))
+        Some(clock::now().since(began).saturating_sub(waited))
     });
     took.await.ok()?
 }

@@ -7,10 +7,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{Charge, KeyedLimit, LimitKey};
-use crate::clock::Moment;
+use crate::clock;
 use sluiced_core::limits::{Rule, Ticket, UnusedUnits};
 use sluiced_core::rate::Cost;
-use sluiced_core::time::StoreTime;
+use sluiced_core::time::{Mono, StoreTime};
 
 /// A charge that was granted, with its name in the store. The kind of the limit at that moment counts: a
 /// policy may change it later.
@@ -45,7 +45,7 @@ pub struct GrantedAt {
     /// On the store's clock.
     pub at: StoreTime,
     /// When they were asked for, on ours: that of the store may go back meanwhile.
-    pub asked: Moment,
+    pub asked: Mono,
 }
 
 impl GrantedAt {
@@ -55,7 +55,7 @@ impl GrantedAt {
         UnusedUnits {
             at: self.at,
             cost,
-            age: self.asked.age(),
+            age: clock::now().since(self.asked),
         }
     }
 }

@@ -1,11 +1,11 @@
 //! Which calls count as over the limit, repeated, lost or unexpected.
 
 use super::*;
-use sluiced_ports::clock::Clock;
+use sluiced_ports::clock;
 
 fn ledger() -> Ledger {
     let rate = |text: &str| text.parse().expect("a rate");
-    Ledger::new(Clock::of_process(), rate("2/1s"), Some(rate("1/1s")))
+    Ledger::new(rate("2/1s"), Some(rate("1/1s")))
 }
 
 fn call(ledger: &Ledger, at: u64, id: &str, accepted: bool) {
@@ -75,7 +75,7 @@ fn keys_and_units_are_judged_too() {
 #[test]
 fn a_reading_thread_that_stood_still_makes_no_bunch_of_what_it_reads_late() {
     let ledger = ledger();
-    let now = ledger.clock.now();
+    let now = clock::now();
     let arrive = |ago: u64| {
         ledger.note_arrival(Some(Arrival {
             at: now - Duration::from_millis(ago),

@@ -3,7 +3,6 @@
 use tokio::sync::watch;
 
 use super::*;
-use sluiced_ports::clock::Clock;
 use sluiced_ports::connect::Link;
 
 fn figures(done: u64, units: u64, open: u8) -> Vec<SeriesReading> {
@@ -40,7 +39,7 @@ fn figures(done: u64, units: u64, open: u8) -> Vec<SeriesReading> {
 
 #[tokio::test]
 async fn counters_become_rates() {
-    let health = Health::new(Clock::of_process());
+    let health = Health::default();
     let at = |seconds| Duration::from_secs(seconds);
     let mut sampler = Sampler::new("host:1".to_owned(), at(999));
     let first = sampler.take(&figures(100, 100, 1), &health, at(1000));
@@ -133,7 +132,7 @@ async fn counters_become_rates() {
 
 #[test]
 fn what_a_downstream_said_is_left_is_over_at_its_reset() {
-    let health = Health::new(Clock::of_process());
+    let health = Health::default();
     let mut sampler = Sampler::new("host:1".to_owned(), Duration::ZERO);
     let mut left = |reset: u64, now| {
         let of = |name, route: &str, number: u64| {

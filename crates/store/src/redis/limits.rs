@@ -28,7 +28,7 @@ use sluiced_core::limits::admission::Decision;
 use sluiced_core::limits::generation::BEAT;
 use sluiced_core::limits::store_watch::StoreWatch;
 use sluiced_core::time::{ClockStep, Direction, StoreTime, micros};
-use sluiced_ports::clock::Clock;
+use sluiced_ports::clock;
 use sluiced_ports::limits::{Candidate, Decisions, GrantedCharge};
 use sluiced_ports::lock;
 use sluiced_ports::store::StoreError;
@@ -48,7 +48,6 @@ pub(super) struct Limits {
     others: AtomicU64,
     /// The beat has ended.
     has_left: AtomicBool,
-    clock: Clock,
     watch: Mutex<StoreWatch>,
     /// All questions in flight, including those without a caller.
     questions_in_flight: TaskTracker,
@@ -72,7 +71,6 @@ impl Limits {
             look: ComposedScript::new(include_str!("../../../../lua/look.lua")),
             others: AtomicU64::new(0),
             has_left: AtomicBool::new(false),
-            clock: Clock::of_process(),
             watch: Mutex::default(),
             questions_in_flight: late::none(),
             late: late::none(),
@@ -102,7 +100,7 @@ impl Limits {
 
     /// The store's time, as far as the answers show.
     fn now(&self) -> Option<StoreTime> {
-        lock(&self.watch).store_time(self.clock.now())
+        lock(&self.watch).store_time(clock::now())
     }
 
     /// The store's time for looking up calendars; asks if nothing is known yet.
@@ -176,12 +174,12 @@ impl Limits {
                 args.push(Arg::Number(charge.cost.units()));
             }
         }
-        let sent = self.clock.now();
+        let sent = clock::now();
         let call = self
             .script_call(&self.admit, &batch, args)
             .waits_past_timeout(waits_past_timeout);
         let reply: Vec<u64> = self.connection.call(&call).await?;
-        let received = self.clock.now();
+        let received = clock::now();
         let charges = asking.iter().map(|(_, places)| places.len());
         let (entered, others, decisions) = ScriptReply::new(reply)
             .answer(charges)

@@ -19,7 +19,7 @@ use tracing::warn;
 use super::connection::Connection;
 use super::scripts::{Arg, MARKS, ScriptCall};
 use sluiced_core::time::Mono;
-use sluiced_ports::clock::{Clock, Thread};
+use sluiced_ports::clock::{self, Thread};
 use sluiced_ports::connect::Link;
 use sluiced_ports::marks::{MarkKey, Marks};
 use sluiced_telemetry::LogLimit;
@@ -71,7 +71,7 @@ async fn keep(
     is_new: Arc<Notify>,
 ) {
     let script = Script::new(MARKS);
-    let (clock, unread) = (Clock::of_process(), LogLimit::new(Duration::from_secs(60)));
+    let unread = LogLimit::new(Duration::from_secs(60));
     let fresh = MarkKey::random();
     let mut link = connection.link();
     loop {
@@ -81,7 +81,7 @@ async fn keep(
             Ok(text) => {
                 match MarkKey::read(&text) {
                     Some(current) => learn(&known, current),
-                    None => warn_of(&key, &unread, clock.now()),
+                    None => warn_of(&key, &unread, clock::now()),
                 }
                 EVERY
             }

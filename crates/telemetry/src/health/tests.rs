@@ -32,7 +32,7 @@ fn a_loop_is_stuck_after_ten_missed_beats_and_not_before() {
 
 #[test]
 fn a_loop_that_ended_on_purpose_is_not_stuck_and_one_that_broke_is() {
-    let health = Health::new(Clock::of_process());
+    let health = Health::default();
     health.watch_loop("ended").end();
     let broken = health.watch_loop("broken");
     broken.beat(at(1));
@@ -61,7 +61,7 @@ fn since_is_when_it_was_lost_not_when_the_reason_last_changed() {
 
 #[tokio::test]
 async fn components_are_followed_and_a_lost_supervisor_is_down() {
-    let health = Health::new(Clock::of_process());
+    let health = Health::default();
     let (sender, link) = watch::channel(Link::Connecting);
     health.component("redis", link);
     assert_eq!(&*health.missing()[0].reason, "connecting");
@@ -102,7 +102,7 @@ fn a_connection_that_came_back_is_counted_and_the_first_is_not() {
 
 #[test]
 fn what_stops_is_not_ready_but_alive() {
-    let health = Health::new(Clock::of_process());
+    let health = Health::default();
     assert!(health.missing().is_empty());
     health.stopping();
     assert_eq!(&*health.missing()[0].reason, "stopping");
@@ -121,7 +121,7 @@ async fn until(condition: impl Fn() -> bool) {
 
 #[tokio::test]
 async fn a_task_that_ends_unasked_is_a_failure_and_the_first_one_counts() {
-    let health = Health::new(Clock::of_process());
+    let health = Health::default();
     drop(health.lifelong("dropped", std::future::ready(())));
     assert!(!health.has_failed(), "to drop it is to stop it");
     health.lifelong("first", std::future::ready(())).await;
@@ -133,7 +133,7 @@ async fn a_task_that_ends_unasked_is_a_failure_and_the_first_one_counts() {
 
 #[tokio::test]
 async fn a_task_may_end_once_the_process_stops() {
-    let health = Health::new(Clock::of_process());
+    let health = Health::default();
     health.stopping();
     health.lifelong("last", std::future::ready(())).await;
     assert!(!health.has_failed());

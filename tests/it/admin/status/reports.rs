@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use sluiced_ports::clock::Clock;
 use sluiced_ports::store::{BARS, StatusReport, StatusStore, Store as _};
 use sluiced_settings::text::Length;
 use sluiced_store::memory::MemoryStore;
@@ -23,7 +22,7 @@ async fn what_was_used_is_shown_when_it_was_used() {
     let link = redis.link();
     eventually(LONG, "a connection", || link.borrow().is_up()).await;
     let redis: Arc<dyn StatusStore> = Arc::new(redis);
-    for store in [redis, Arc::new(MemoryStore::new(Clock::of_process()))] {
+    for store in [redis, Arc::new(MemoryStore::default())] {
         let used = BTreeMap::from([("account".to_owned(), 300), ("sender".to_owned(), 30)]);
         let told = |replica, text| {
             let passed = Duration::from_secs(60);

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use sluiced_core::judge::{Outcome, Silence};
 use sluiced_pdu::{Command, CommandStatus, plain};
-use sluiced_ports::clock::Clock;
+use sluiced_ports::clock;
 use sluiced_ports::downstream::{Downstream as _, LeaveBy, NotSent, Status};
 
 use super::{FACTS, call, call_within, judged, message, ready};
@@ -14,8 +14,7 @@ use super::{FACTS, call, call_within, judged, message, ready};
 async fn nothing_is_written_once_it_is_too_late() {
     let (_centre, downstream, mut session) = ready("").await;
     let late = downstream.prepare(&message("late"), FACTS).unwrap();
-    let clock = Clock::of_process();
-    let leave_by = LeaveBy::new(clock, clock.now());
+    let leave_by = LeaveBy::new(clock::now());
     while !leave_by.has_passed() {}
     assert_eq!(late.send(leave_by).await, Err(NotSent::TooLate));
     assert!(session.is_quiet().await);
@@ -105,7 +104,7 @@ async fn a_message_goes_on_at_the_segment_that_was_refused() {
     for refused in 1..=2 {
         let rest = judgement.rest.take().expect("a rest");
         let next = downstream.go_on(&message("another"), FACTS, rest).unwrap();
-        let next = tokio::spawn(next.send(LeaveBy::any_time(Clock::of_process())));
+        let next = tokio::spawn(next.send(LeaveBy::any_time()));
         let (sequence, sms) = session.submitted().await;
         assert_eq!(sms.text, texts[1], "the same segment");
         assert!(session.is_quiet().await, "and only that");

@@ -19,7 +19,7 @@ use crate::rabbit::confirms::{ConfirmChannel, CopyMessage, Decided, next_decided
 use crate::rabbit::connections::Connections;
 use crate::rabbit::messages::convert::copies::result_properties;
 use crate::{LOG_EVERY, QueueEvents, REFUSED, ResultOutcome};
-use sluiced_ports::clock::Clock;
+use sluiced_ports::clock;
 use sluiced_ports::queue::PublishRequest;
 use sluiced_settings::types::{Results, Unroutable};
 use sluiced_telemetry::LogLimit;
@@ -37,7 +37,6 @@ pub(in crate::rabbit) struct ArrivalPublisher {
     pub(in crate::rabbit) results: Results,
     pub(in crate::rabbit) confirm: Duration,
     pub(in crate::rabbit) connections: Arc<Connections>,
-    pub(in crate::rabbit) clock: Clock,
     pub(in crate::rabbit) events: Arc<dyn QueueEvents>,
 }
 
@@ -92,7 +91,7 @@ impl ArrivalPublisher {
                         // Without a result they count as not confirmed.
                         drop(open.close().await);
                     }
-                    if let Some(more) = log.fault(&error.to_string(), self.clock.now()) {
+                    if let Some(more) = log.fault(&error.to_string(), clock::now()) {
                         let route = &self.route;
                         warn!(%route, %error, "what the centre delivers is not confirmed: the centre keeps it{more}");
                     }

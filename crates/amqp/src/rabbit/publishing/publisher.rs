@@ -26,6 +26,7 @@ use crate::rabbit::confirms::{ConfirmChannel, CopyMessage, Decided, next_decided
 use crate::rabbit::queues::RouteQueues;
 use crate::rabbit::topology::Target;
 use crate::{BACKOFF, LOG_EVERY, REFUSED, ResultOutcome};
+use sluiced_ports::clock;
 use sluiced_ports::lock;
 use sluiced_settings::types::Unroutable;
 use sluiced_telemetry::LogLimit;
@@ -65,7 +66,7 @@ impl RoutePublishing {
     fn log_shortened(&self) {
         let RouteQueues { events, route, .. } = &*self.queues;
         events.shortened(&route.name);
-        if let Some(more) = self.shortened.event(self.queues.clock.now()) {
+        if let Some(more) = self.shortened.event(clock::now()) {
             tracing::warn!(
                 route = %route.name,
                 "a copy does not fit a frame: its largest headers stay behind{more}"
@@ -350,7 +351,7 @@ impl Outbox {
         match to {
             Destination::Result(_) => self.count_result(ResultOutcome::Confirmed),
             Destination::Queue(target) => {
-                let now = self.publishing.queues.clock.now();
+                let now = clock::now();
                 self.publishing.queues.counts.note_put(*target, now);
             }
         }

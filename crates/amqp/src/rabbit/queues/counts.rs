@@ -35,6 +35,7 @@ use crate::rabbit::topology::{QueueCounts, Target};
 use sluiced_core::ladder::Rung;
 use sluiced_core::parking::ParkedQueue;
 use sluiced_core::time::Mono;
+use sluiced_ports::clock;
 use sluiced_ports::queue::QueuePart;
 
 /// After this many rounds a wait queue that never was there is looked for again: each look costs a channel.
@@ -137,7 +138,7 @@ impl QueueCounter {
         waits: &mut [Wait],
         unconsumed: &mut Option<Mono>,
     ) -> Result<Option<String>, RabbitError> {
-        let began = self.queues.clock.now();
+        let began = clock::now();
         let live = self.queues.connections.counting.acquire().await?;
         let mut channel = live.open_channel().await?;
         let mut refused = None;
@@ -233,9 +234,7 @@ impl QueueCounter {
         };
         let messages = u64::from(found.messages);
         if queues.route.counts {
-            let fewer = queues
-                .counts
-                .note_count(target, messages, queues.clock.now());
+            let fewer = queues.counts.note_count(target, messages, clock::now());
             let is_unread = target == Target::Dead && fewer > 0 && found.consumers == 0;
             if is_unread && !letters::is_read(live, &queue).await? {
                 self.look_again(live, channel, &queue, messages + fewer)
@@ -266,7 +265,7 @@ impl QueueCounter {
         }
         let now = u64::from(messages);
         let (queues, target) = (&self.queues, Target::Dead);
-        queues.counts.note_count(target, now, queues.clock.now());
+        queues.counts.note_count(target, now, clock::now());
         if now < before {
             queues.report_fewer(target, before - now);
         }

@@ -20,6 +20,7 @@ use super::{EVERY, RouteQueues};
 use crate::rabbit::topology::Target;
 use sluiced_core::rate::Span;
 use sluiced_core::time::Mono;
+use sluiced_ports::clock;
 use sluiced_ports::lock;
 use sluiced_ports::queue::QueuePart;
 
@@ -152,8 +153,7 @@ const fn part(target: Target) -> QueuePart {
 impl RouteQueues {
     /// A queue of ours is missing: reports what it held.
     pub(in crate::rabbit) fn report_gone(&self, target: Target) {
-        let Some(GoneQueue { messages, ago }) = self.counts.take_gone(target, self.clock.now())
-        else {
+        let Some(GoneQueue { messages, ago }) = self.counts.take_gone(target, clock::now()) else {
             return;
         };
         let route = &self.route.name;
@@ -175,7 +175,7 @@ impl RouteQueues {
     pub(super) fn report_fewer(&self, target: Target, messages: u64) {
         let route = &self.route.name;
         let queue = target.queue(self.route.queue());
-        if let Some(more) = self.fewer.event(self.clock.now()) {
+        if let Some(more) = self.fewer.event(clock::now()) {
             tracing::error!(
                 %route, queue, messages,
                 "messages are gone from a queue, and `sluiced dead` took none: it was purged, or a policy dropped them (`message-ttl`, `max-length`){more}"

@@ -29,6 +29,7 @@ use sluiced_core::acks::AckKind;
 use sluiced_core::byte_budget::Opening;
 use sluiced_core::parking::ParkedQueue;
 use sluiced_core::time::Mono;
+use sluiced_ports::clock;
 use sluiced_ports::queue::Verdict;
 
 /// A delivery, as the client has it.
@@ -244,14 +245,14 @@ impl Session {
 
     /// Opens the consumers, if there is space for their deliveries.
     pub(super) async fn consume(&mut self) -> Result<(), RabbitError> {
-        let Some(opening) = self.unsettled.budget.open(self.context.clock.now()) else {
+        let Some(opening) = self.unsettled.budget.open(clock::now()) else {
             return Ok(());
         };
         let groups = self.consumers.groups(opening);
         self.consumers
             .start(&self.live, &self.channel, &groups)
             .await?;
-        self.consumers.opened = self.context.clock.now();
+        self.consumers.opened = clock::now();
         Ok(())
     }
 
@@ -309,7 +310,7 @@ impl Session {
     pub(super) fn give_back_for_room(&mut self, delivery: &BrokerDelivery) {
         let route = Arc::clone(&self.context.route.name);
         let label = (route, Verdict::GiveBack.label());
-        let now = self.context.clock.now();
+        let now = clock::now();
         let tag = delivery.delivery_tag;
         self.unsettled
             .acks

@@ -13,7 +13,7 @@ use crate::rabbit::publishing::publisher::RoutePublishing;
 use crate::rabbit::queues::RouteQueues;
 use crate::{LOG_EVERY, QueueEvents};
 use sluiced_core::ladder::Ladder;
-use sluiced_ports::clock::Clock;
+use sluiced_ports::clock;
 use sluiced_ports::connect::Link;
 use sluiced_ports::marks::Marks;
 use sluiced_ports::queue::{Delivery, ServeChannels};
@@ -24,7 +24,6 @@ pub(in crate::rabbit) struct RouteContext {
     pub(in crate::rabbit) route: Arc<RouteOptions>,
     pub(super) ladder: Ladder,
     pub(in crate::rabbit) connections: Arc<Connections>,
-    pub(in crate::rabbit) clock: Clock,
     pub(super) events: Arc<dyn QueueEvents>,
     pub(in crate::rabbit) queues: Arc<RouteQueues>,
     pub(super) publishing: Arc<RoutePublishing>,
@@ -54,7 +53,6 @@ impl RouteContext {
             route: Arc::clone(&queues.route),
             ladder: queues.route.ladder(),
             connections: Arc::clone(&queues.connections),
-            clock: queues.clock,
             events: Arc::clone(&queues.events),
             publishing: Arc::new(RoutePublishing::new(Arc::clone(&queues))),
             queues,
@@ -72,7 +70,7 @@ impl RouteContext {
     pub(super) fn log_forged(&self) {
         let route = &self.route.name;
         self.events.forged(route);
-        if let Some(more) = self.forged.event(self.clock.now()) {
+        if let Some(more) = self.forged.event(clock::now()) {
             tracing::warn!(
                 %route,
                 "headers that only sluiced may write are not from a replica of this fleet: they are ignored{more}"

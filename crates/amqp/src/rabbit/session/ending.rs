@@ -15,6 +15,7 @@ use super::Session;
 use super::consuming::cancel_consumers;
 use super::late::LateVerdicts;
 use crate::rabbit::RabbitError;
+use sluiced_ports::clock;
 use sluiced_ports::queue::Leftover;
 
 /// How often consumers are opened and ended before a channel is closed. Two make sure of every
@@ -44,7 +45,7 @@ impl Session {
             self.end_channel();
         }
         let left = self.uncertain();
-        let now = self.context.clock.now();
+        let now = clock::now();
         let (undecided, kept) = self.unsettled.end();
         self.context.kept.keep(kept.into_iter(), now);
         LateVerdicts::start(self.context, self.settlements, undecided);

@@ -16,6 +16,7 @@ use tokio::sync::mpsc;
 use super::RouteContext;
 use super::verdicts::{CopyVerdict, PublishingVerdict, WithResult};
 use crate::rabbit::messages::convert::Original;
+use sluiced_ports::clock;
 use sluiced_ports::queue::{Settlement, Verdict};
 
 /// The messages of a session that has ended, and their verdicts.
@@ -54,11 +55,11 @@ impl LateVerdicts {
             };
             if let Some(original) = self.originals.remove(&settlement.tag) {
                 let kept = kept_of(settlement, &self.context);
-                let now = self.context.clock.now();
+                let now = clock::now();
                 self.context.kept.end_call(original, kept, now);
             }
         }
-        let now = self.context.clock.now();
+        let now = clock::now();
         for original in self.originals.into_values() {
             self.context.kept.end_call(original, None, now);
         }

@@ -26,6 +26,7 @@ use crate::rabbit::topology::Target;
 use sluiced_core::acks::AckKind;
 use sluiced_core::dying::ASIDE;
 use sluiced_core::time::Mono;
+use sluiced_ports::clock;
 use sluiced_ports::message::{HeaderValue, header};
 use sluiced_ports::queue::{HeaderPatch, Verdict};
 
@@ -76,7 +77,7 @@ impl Session {
         original: Original,
         verdict: PublishingVerdict,
     ) {
-        let now = self.context.clock.now();
+        let now = clock::now();
         let verdict = match &verdict {
             PublishingVerdict::Copy(copy) if copy.kept_id().is_some() => {
                 // No wait queue takes the copy either, or its own queue does not.
@@ -149,7 +150,7 @@ impl Session {
     }
 
     fn log_aside(&self) {
-        if let Some(more) = self.context.no_place.event(self.context.clock.now()) {
+        if let Some(more) = self.context.no_place.event(clock::now()) {
             let route = &self.context.route.name;
             tracing::warn!(%route, "no queue took a result or a copy for a quarter of the ack timeout: its message waits in a wait queue, and is not called again{more}");
         }

@@ -16,6 +16,7 @@ use crate::rabbit::messages::convert::copies::{
 use crate::rabbit::publishing::publisher::{CopyOutcome, Destination, Republish};
 use crate::rabbit::topology::Target;
 use sluiced_core::acks::AckKind;
+use sluiced_ports::clock;
 use sluiced_ports::queue::{Settlement, Verdict};
 
 impl Session {
@@ -63,7 +64,7 @@ impl Session {
                     with_result,
                 });
             }
-            if let Some(known) = kept.result_of(&original, self.context.clock.now()) {
+            if let Some(known) = kept.result_of(&original, clock::now()) {
                 with_result.result = known;
             }
         }
@@ -118,7 +119,7 @@ impl Session {
             (CopyOutcome::Safe, PublishingVerdict::Copy(copy)) => {
                 // With the same kept id it is only set aside once more: its verdict is still to come.
                 if copy.kept_id() != original.kept_id() {
-                    let now = self.context.clock.now();
+                    let now = clock::now();
                     self.context.kept.spend_id(&original, now);
                 }
                 self.end_delivery(tag, &original, AckKind::Ack, copy.label);
@@ -135,7 +136,7 @@ impl Session {
         let label = (Arc::clone(&route), verdict.label());
         match verdict {
             Verdict::Done | Verdict::Dropped => {
-                let now = self.context.clock.now();
+                let now = clock::now();
                 self.context.kept.spend_id(&original, now);
                 return self.end_delivery(tag, &original, AckKind::Ack, label);
             }
@@ -161,7 +162,7 @@ impl Session {
         label: Label,
     ) {
         self.unsettled.budget.settle(original.size());
-        let now = self.context.clock.now();
+        let now = clock::now();
         self.unsettled.acks.settle(tag, kind, label, now);
     }
 }

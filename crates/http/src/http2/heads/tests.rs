@@ -2,7 +2,7 @@
 
 use futures::task::noop_waker_ref;
 use sluiced_core::time::Mono;
-use sluiced_ports::clock::Clock;
+use sluiced_ports::clock;
 
 use super::*;
 
@@ -80,13 +80,12 @@ fn flush(check: &mut HeadCheck<Wire>) {
 }
 
 fn any_time() -> LeaveBy {
-    LeaveBy::any_time(Clock::of_process())
+    LeaveBy::any_time()
 }
 
 fn passed() -> LeaveBy {
-    let clock = Clock::of_process();
-    while clock.now() == Mono::default() {}
-    LeaveBy::new(clock, Mono::default())
+    while clock::now() == Mono::default() {}
+    LeaveBy::new(Mono::default())
 }
 
 const WIDE: usize = 1 << 20;

@@ -10,8 +10,8 @@ use sluiced_core::limits::Rule;
 use sluiced_core::limits::gcra::Gcra;
 use sluiced_core::limits::generation::LostWait;
 use sluiced_core::rate::Cost;
-use sluiced_core::time::StoreTime;
-use sluiced_ports::clock::Moment;
+use sluiced_core::time::{Mono, StoreTime};
+use sluiced_ports::clock;
 use sluiced_ports::limits::{Candidate, Decisions, GrantedAt, GrantedCharge, Look};
 use sluiced_ports::lock;
 use sluiced_ports::store::{Notice, StoreFuture};
@@ -86,7 +86,7 @@ fn of(limit: &Arc<KeyedLimit>, what: Corrected) -> Correction {
     }
 }
 
-static ASKED: LazyLock<Moment> = LazyLock::new(|| Moment::ago(Duration::ZERO));
+static ASKED: LazyLock<Mono> = LazyLock::new(clock::now);
 
 fn less(units: u32) -> Corrected {
     Corrected::Less {
@@ -105,17 +105,17 @@ const fn left(units: u64) -> Corrected {
 
 /// What a store is given of these, and what of it is kept.
 async fn written(store: &CorrectionsStore, all: &[Corrected]) -> (Vec<Corrected>, Vec<Corrected>) {
-    let (clock, limit) = (Clock::of_process(), limit());
-    let now = clock.now();
+    let limit = limit();
+    let now = clock::now();
     let mut corrections = Corrections::new(now);
     for what in all {
         corrections.note(of(&limit, *what), now);
     }
     assert!(corrections.due() >= now + COLLECT);
-    let result = corrections.write(store, clock).await;
+    let result = corrections.write(store).await;
     assert_eq!(result.is_err(), store.refuses);
     assert!(
-        corrections.due() > clock.now() + COLLECT,
+        corrections.due() > clock::now() + COLLECT,
         "the next one waits"
     );
     let given = lock(&store.all).concat();

@@ -10,7 +10,7 @@ use std::time::Duration;
 use tracing::warn;
 
 use sluiced_core::scheduler::BATCH_MAX;
-use sluiced_ports::clock::Clock;
+use sluiced_ports::clock;
 use sluiced_ports::limits::{GrantedCharge, LimitStore};
 use sluiced_ports::store::StoreError;
 use sluiced_telemetry::{LogLimit, LogLimits};
@@ -27,7 +27,6 @@ static UNSURE: LogLimit = LogLimit::new(Duration::from_secs(10));
 pub(super) struct Returning {
     pub(super) limits: Arc<dyn LimitStore>,
     pub(super) meters: Arc<BTreeMap<Arc<str>, KeyedMeters>>,
-    pub(super) clock: Clock,
 }
 
 impl Returning {
@@ -79,7 +78,7 @@ impl Returning {
 
     /// Writes what answers reported.
     pub(super) async fn correct(&self, said: &mut Corrections) {
-        if let Err(error) = said.write(&*self.limits, self.clock).await {
+        if let Err(error) = said.write(&*self.limits).await {
             self.doubt("what answers said was not written down", &error);
         }
     }
@@ -115,7 +114,7 @@ impl Returning {
             if let Some(meters) = self.meters.get(&limit.name) {
                 meters.leases_lost.increment(1);
             }
-            if let Some(more) = LOST.event(&limit.name, self.clock.now()) {
+            if let Some(more) = LOST.event(&limit.name, clock::now()) {
                 warn!(limit = %limit.name,
                     "a call under way is not counted any more: its lease ended, or the store lost its state{more}");
             }
@@ -123,7 +122,7 @@ impl Returning {
     }
 
     fn doubt(&self, what: &str, error: &StoreError) {
-        if let Some(more) = UNSURE.event(self.clock.now()) {
+        if let Some(more) = UNSURE.event(clock::now()) {
             warn!(%error, "{what}{more}");
         }
     }

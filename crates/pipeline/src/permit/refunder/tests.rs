@@ -130,7 +130,7 @@ async fn lost(in_flight: GrantedCharge, given_back: Vec<GrantedCharge>) -> u64 {
     let limits = vec![Arc::clone(&in_flight.charge().limit)];
     let meters = Arc::new(BTreeMap::from([(Arc::from("calls"), meters)]));
     let as_store: Arc<dyn LimitStore> = store.clone();
-    let (refunder, work) = Refunder::new(as_store, meters, limits, Clock::of_process(), drop);
+    let (refunder, work) = Refunder::new(as_store, meters, limits, drop);
     store.refunder.set(refunder.clone()).unwrap();
     refunder.began(&[in_flight]);
     let renewed = async {
@@ -167,8 +167,8 @@ async fn a_call_that_one_limit_lost_is_renewed_in_the_other() {
         .iter()
         .map(|call| Arc::clone(&call.charge().limit));
     let as_store: Arc<dyn LimitStore> = store.clone();
-    let (meters, clock) = (Arc::new(BTreeMap::new()), Clock::of_process());
-    let (refunder, work) = Refunder::new(as_store, meters, limits.collect(), clock, drop);
+    let meters = Arc::new(BTreeMap::new());
+    let (refunder, work) = Refunder::new(as_store, meters, limits.collect(), drop);
     refunder.began(&in_flight);
     let renewed = async {
         while store.renewals.load(Ordering::Relaxed) < 3 {
@@ -193,7 +193,7 @@ async fn calls_are_renewed_also_while_others_end_all_the_time() {
     let limits = vec![Arc::clone(&in_flight.charge().limit)];
     let as_store: Arc<dyn LimitStore> = store.clone();
     let meters = Arc::new(BTreeMap::new());
-    let (refunder, work) = Refunder::new(as_store, meters, limits, Clock::of_process(), drop);
+    let (refunder, work) = Refunder::new(as_store, meters, limits, drop);
     refunder.began(&[in_flight]);
     let ending = async {
         for ticket in 2.. {
@@ -222,8 +222,8 @@ async fn corrections_are_written_also_while_messages_are_accepted_all_the_time()
     let accepted = call(1);
     let Charge { limit, key, .. } = accepted.charge().clone();
     let as_store: Arc<dyn LimitStore> = store.clone();
-    let (meters, clock) = (Arc::new(BTreeMap::new()), Clock::of_process());
-    let (refunder, work) = Refunder::new(as_store, meters, vec![Arc::clone(&limit)], clock, drop);
+    let meters = Arc::new(BTreeMap::new());
+    let (refunder, work) = Refunder::new(as_store, meters, vec![Arc::clone(&limit)], drop);
     let what = Corrected::More { units: 3 };
     refunder.correct(Correction { what, limit, key });
     let accepting = async {

@@ -25,8 +25,8 @@ use crate::redis::batch::KeyBatch;
 use crate::redis::{timed_out, unreachable};
 use sluiced_core::limits::admission::Decision;
 use sluiced_core::scheduler::BATCH_MAX;
-use sluiced_core::time::StoreTime;
-use sluiced_ports::clock::Moment;
+use sluiced_core::time::{Mono, StoreTime};
+use sluiced_ports::clock;
 use sluiced_ports::connect::Link;
 use sluiced_ports::limits::{Candidate, Decisions, GrantedAt, GrantedCharge};
 use sluiced_ports::store::StoreError;
@@ -87,7 +87,7 @@ impl Limits {
     async fn hear_out(self: Arc<Self>, part: Part, sender: oneshot::Sender<BatchAnswer>) {
         // Subscribed before the question: the connection may be lost and replaced within its time.
         let link = self.connection.link();
-        let began = Moment::ago(Duration::ZERO);
+        let began = clock::now();
         let mut asked = pin!(self.ask_once(&part));
         if let Ok(answer) = timeout(self.response_timeout(), &mut asked).await {
             // Its caller may be gone.
@@ -131,7 +131,7 @@ impl Limits {
     }
 
     /// Takes back what was granted and is not used.
-    async fn take_back_granted(&self, part: &Part, asked: Moment, unused: &Decisions) {
+    async fn take_back_granted(&self, part: &Part, asked: Mono, unused: &Decisions) {
         let each = part.candidates().iter().zip(&unused.decisions);
         let granted = each.filter(|(_, decision)| matches!(decision, Decision::Granted { .. }));
         let at = GrantedAt {

@@ -6,6 +6,7 @@ use super::{CopyOutcome, Destination, Outbox, Place, Republish};
 use crate::rabbit::RabbitError;
 use crate::rabbit::confirms::ConfirmChannel;
 use crate::{BACKOFF, LOG_EVERY};
+use sluiced_ports::clock;
 use sluiced_ports::lock;
 use sluiced_telemetry::{LogLimit, Suppressed};
 
@@ -134,10 +135,7 @@ impl Outbox {
         if self.failures <= 1 && is_refusal(error) {
             return tracing::debug!(%error, "a copy is not confirmed, trying again");
         }
-        let (route, now) = (
-            &self.publishing.queues.route.name,
-            self.publishing.queues.clock.now(),
-        );
+        let (route, now) = (&self.publishing.queues.route.name, clock::now());
         let log = self
             .logs
             .entry(place)
