@@ -44,8 +44,9 @@ use sluiced_ports::store::StoreError;
 use sluiced_settings::Needs;
 use turn::PermitRequest;
 
-/// The name of the limit in the store; its keys are those of the callers.
-const LIMIT: &str = "throttle";
+/// The name of the limit in the store; its keys are those of the callers. No limit of a configuration has a colon in its
+/// name.
+const LIMIT: &str = ":throttle";
 
 /// The arguments of `sluiced throttle`.
 #[derive(Args, Clone, Debug)]
@@ -227,7 +228,7 @@ async fn ask(
             retry_after: Some(until.since(now)),
             ..ThrottleResult::of(true, room.remaining, reset_after(room))
         }),
-        // More than it ever holds. (This limit has no policy that is outdated or paused.)
+        // More than it ever holds. (This limit has no policy, so none is outdated or paused.)
         _ => look_at_key(store, &limit, key, true).await,
     }
 }

@@ -245,7 +245,7 @@ fn offers(code: &str, name: &str) -> bool {
     let has_kind = |kind: &&str| has_word(code, &format!("{kind} {name}"));
     let mut imports = code.split("use ").skip(1);
     declares(code, name)
-        || kinds.iter().any(|kind| has_kind(&kind))
+        || kinds.iter().any(has_kind)
         || imports.any(|import| has_word(import.split(';').next().unwrap_or_default(), name))
 }
 

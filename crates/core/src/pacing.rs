@@ -30,10 +30,36 @@ pub enum Pacing {
     /// Slots are leased from the rows of a paced limit.
     Rows(Rows),
     /// A slot is always due, except in a freeze that the downstream asked for.
-    AlwaysDue {
-        /// The end of that freeze, which may be over; `None`: there was none.
-        frozen_until: Option<Mono>,
-    },
+    AlwaysDue(UnpacedFreeze),
+}
+
+/// A freeze of messages that nothing paces; it may be over.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct UnpacedFreeze {
+    until: Mono,
+    /// Our own answers asked for a freeze until then, and the store has not said that it knows of it.
+    asked_until: Option<Mono>,
+}
+
+impl UnpacedFreeze {
+    fn lasts_until(&self, until: Mono) -> Self {
+        Self {
+            until: self.until.max(until),
+            ..*self
+        }
+    }
+
+    /// The store says until when it lasts: an operator may have ended it, but what our own answers asked for lasts until
+    /// the store knows of it.
+    fn noted(&self, until: Mono, now: Mono) -> Self {
+        match self.asked_until {
+            Some(asked) if now < asked && until < asked => self.lasts_until(until),
+            _ => Self {
+                until,
+                asked_until: None,
+            },
+        }
+    }
 }
 
 impl Pacing {
@@ -51,7 +77,10 @@ impl Pacing {
     /// No row: nothing paces the messages, and a slot is always due.
     #[must_use]
     pub const fn unpaced() -> Self {
-        Self::AlwaysDue { frozen_until: None }
+        Self::AlwaysDue(UnpacedFreeze {
+            until: Mono::from_micros(0),
+            asked_until: None,
+        })
     }
 
     /// Whether slots must be leased.
@@ -64,8 +93,8 @@ impl Pacing {
     pub(super) fn due(&mut self, row: Row, now: Mono) -> Option<Slot> {
         match self {
             Self::Rows(rows) => rows.due(row, now),
-            Self::AlwaysDue { frozen_until } => {
-                let open = row == Row::Main && frozen_until.is_none_or(|until| until <= now);
+            Self::AlwaysDue(freeze) => {
+                let open = row == Row::Main && freeze.until <= now;
                 open.then_some(Slot {
                     at: now,
                     due: StoreTime::default(),
@@ -80,7 +109,7 @@ impl Pacing {
     pub(super) fn take_missed_by(&mut self) -> Vec<Duration> {
         match self {
             Self::Rows(rows) => std::mem::take(&mut rows.missed_by),
-            Self::AlwaysDue { .. } => Vec::new(),
+            Self::AlwaysDue(_) => Vec::new(),
         }
     }
 
@@ -111,7 +140,7 @@ impl Pacing {
     pub fn collected(&self) -> usize {
         match self {
             Self::Rows(rows) => rows.collected.len(),
-            Self::AlwaysDue { .. } => 0,
+            Self::AlwaysDue(_) => 0,
         }
     }
 
@@ -173,7 +202,7 @@ impl Pacing {
     pub fn next_miss(&self, now: Mono) -> Option<Mono> {
         match self {
             Self::Rows(rows) => rows.main.next_miss(now),
-            Self::AlwaysDue { .. } => None,
+            Self::AlwaysDue(_) => None,
         }
     }
 
@@ -182,7 +211,7 @@ impl Pacing {
     pub const fn horizon(&self) -> Duration {
         match self {
             Self::Rows(rows) => rows.main.pace().horizon(),
-            Self::AlwaysDue { .. } => Duration::ZERO,
+            Self::AlwaysDue(_) => Duration::ZERO,
         }
     }
 
@@ -191,7 +220,7 @@ impl Pacing {
     pub fn span(&self, cost: Cost) -> Duration {
         match self {
             Self::Rows(rows) => rows.main.pace().interval() * (cost.get() - 1),
-            Self::AlwaysDue { .. } => Duration::ZERO,
+            Self::AlwaysDue(_) => Duration::ZERO,
         }
     }
 
@@ -200,7 +229,7 @@ impl Pacing {
     pub const fn reach(&self) -> Duration {
         match self {
             Self::Rows(rows) => rows.main.reach(),
-            Self::AlwaysDue { .. } => Duration::ZERO,
+            Self::AlwaysDue(_) => Duration::ZERO,
         }
     }
 
@@ -214,9 +243,7 @@ impl Pacing {
                 let urgent = of_reserve.filter(|_| sum.urgent > 0);
                 main.into_iter().chain(urgent).min()
             }
-            Self::AlwaysDue { frozen_until } => {
-                Some(frozen_until.unwrap_or_default()).filter(|_| sum.messages > 0)
-            }
+            Self::AlwaysDue(freeze) => (sum.messages > 0).then_some(freeze.until),
         }
     }
 
@@ -297,7 +324,9 @@ impl Pacing {
                     holder.note_freeze(freeze, now);
                 }
             }
-            Self::AlwaysDue { .. } => self.freeze_for(freeze.until.since(freeze.now), now),
+            Self::AlwaysDue(known) => {
+                *known = known.noted(now + freeze.until.since(freeze.now), now);
+            }
         }
     }
 
@@ -317,7 +346,7 @@ impl Pacing {
     pub fn is_outdated(&self) -> bool {
         match self {
             Self::Rows(rows) => rows.holders().any(LeaseHolder::is_outdated),
-            Self::AlwaysDue { .. } => false,
+            Self::AlwaysDue(_) => false,
         }
     }
 
@@ -329,9 +358,7 @@ impl Pacing {
                     holder.freeze_for(length, now);
                 }
             }
-            Self::AlwaysDue { frozen_until } => {
-                *frozen_until = (*frozen_until).max(Some(now + length))
-            }
+            Self::AlwaysDue(freeze) => *freeze = freeze.lasts_until(now + length),
         }
     }
 
@@ -343,7 +370,13 @@ impl Pacing {
                     holder.freeze_by_answer(length, now);
                 }
             }
-            Self::AlwaysDue { .. } => self.freeze_for(length, now),
+            Self::AlwaysDue(freeze) => {
+                let until = now + length;
+                *freeze = UnpacedFreeze {
+                    asked_until: freeze.asked_until.max(Some(until)),
+                    ..freeze.lasts_until(until)
+                };
+            }
         }
     }
 
@@ -353,11 +386,10 @@ impl Pacing {
     pub fn availability(&self, now: Mono) -> Availability {
         match self {
             Self::Rows(rows) => rows.main.availability(now),
-            Self::AlwaysDue { frozen_until } => frozen_until
-                .filter(|until| *until > now)
-                .map_or(Availability::Open, |until| {
-                    Availability::Until(until, WaitReason::Frozen)
-                }),
+            Self::AlwaysDue(freeze) if freeze.until > now => {
+                Availability::Until(freeze.until, WaitReason::Frozen)
+            }
+            Self::AlwaysDue(_) => Availability::Open,
         }
     }
 
@@ -366,7 +398,7 @@ impl Pacing {
     pub const fn clock(&self) -> Option<&ClockMap> {
         match self {
             Self::Rows(rows) => Some(rows.main.clock()),
-            Self::AlwaysDue { .. } => None,
+            Self::AlwaysDue(_) => None,
         }
     }
 
@@ -378,7 +410,7 @@ impl Pacing {
                 let each = rows.holders().map(LeaseHolder::tally);
                 each.fold(LeaseTally::default(), Add::add)
             }
-            Self::AlwaysDue { .. } => LeaseTally::default(),
+            Self::AlwaysDue(_) => LeaseTally::default(),
         }
     }
 
@@ -388,14 +420,14 @@ impl Pacing {
         match (self, row) {
             (Self::Rows(rows), Row::Main) => Some(&rows.main),
             (Self::Rows(rows), Row::Reserve) => rows.reserve.as_ref(),
-            (Self::AlwaysDue { .. }, _) => None,
+            (Self::AlwaysDue(_), _) => None,
         }
     }
 
     fn holder_mut(&mut self, row: Row) -> Option<&mut LeaseHolder> {
         match self {
             Self::Rows(rows) => rows.holder_mut(row),
-            Self::AlwaysDue { .. } => None,
+            Self::AlwaysDue(_) => None,
         }
     }
 

@@ -3,7 +3,7 @@
 
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 use bytes::Bytes;
-use http::{HeaderName, HeaderValue};
+use http::{HeaderName, HeaderValue, Method};
 
 use sluiced_ports::dial::Misconfigured;
 use sluiced_ports::downstream::Undecodable;
@@ -47,4 +47,10 @@ pub(crate) fn basic(user: &str, password: &str) -> HeaderValue {
         HeaderValue::try_from(format!("Basic {pair}")).expect("base64 is visible ASCII");
     value.set_sensitive(true);
     value
+}
+
+/// Whether a request of this method says how long its body is, also if it is empty (RFC 9110, section 8.6). Without that
+/// some servers answer 411.
+pub(crate) fn says_length(method: &Method) -> bool {
+    matches!(*method, Method::POST | Method::PUT | Method::PATCH)
 }

@@ -20,7 +20,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures::FutureExt as _;
-use http::{Request, Uri};
+use http::header::CONTENT_LENGTH;
+use http::{HeaderValue, Request, Uri};
 use http_body_util::Full;
 use hyper::body::Incoming;
 use hyper_util::client::legacy::Client;
@@ -32,6 +33,7 @@ use super::answer::{CallFailure, HttpAnswer, MAX_ANSWER_HEAD, NoAnswer};
 use super::connections::connect::WarmConnector;
 use super::connections::lifetime::Lifetimes;
 use super::connections::write_check::CallCheck;
+use super::fields::says_length;
 use sluiced_core::judge::Silence;
 use sluiced_ports::connect::find;
 use sluiced_ports::downstream::{LeaveBy, NotSent};
@@ -76,14 +78,19 @@ impl Http1 {
 
     pub(super) async fn call(
         &self,
-        request: Request<Bytes>,
+        mut request: Request<Bytes>,
         leave_by: LeaveBy,
         began: Instant,
         within: Duration,
     ) -> Result<HttpAnswer<Incoming>, NoAnswer> {
-        let mut request = request.map(Full::new);
-        let mut call_check = CallCheck::new(leave_by, capture_connection(&mut request));
-        let mut calling = self.client.request(request);
+        if request.body().is_empty() && says_length(request.method()) {
+            // The client writes the length of a body, and none where there is no body.
+            let none = HeaderValue::from_static("0");
+            request.headers_mut().insert(CONTENT_LENGTH, none);
+        }
+        let mut sized = request.map(Full::new);
+        let mut call_check = CallCheck::new(leave_by, capture_connection(&mut sized));
+        let mut calling = self.client.request(sized);
         let answer = poll_fn(|cx| {
             let polled = calling.poll_unpin(cx);
             call_check.arm();

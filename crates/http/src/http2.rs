@@ -26,7 +26,7 @@ use bytes::Bytes;
 use h2::{Reason, RecvStream, SendStream};
 use http::header::{CONTENT_LENGTH, HOST};
 use http::uri::{Authority, PathAndQuery, Uri};
-use http::{HeaderValue, Method, Request};
+use http::{HeaderValue, Request};
 use hyper::body::{Body, Frame, SizeHint};
 use hyper_rustls::HttpsConnector;
 use tokio::time::{Instant, timeout_at};
@@ -38,6 +38,7 @@ use super::answer::{CallFailure, HttpAnswer, NoAnswer};
 use super::connections::egress::Egress;
 use super::connections::lifetime::{Lifetimes, later};
 use super::connections::places::Places;
+use super::fields::says_length;
 use sluiced_core::judge::Silence;
 use sluiced_ports::clock;
 use sluiced_ports::downstream::LeaveBy;
@@ -251,8 +252,7 @@ impl Http2Request {
                 .get_or_insert(PathAndQuery::from_static("/"));
             parts.uri = Uri::from_parts(uri).ok()?;
         }
-        let has_body = matches!(parts.method, Method::POST | Method::PUT | Method::PATCH);
-        if has_body || !body.is_empty() {
+        if says_length(&parts.method) || !body.is_empty() {
             let length = HeaderValue::from(body.len());
             parts.headers.insert(CONTENT_LENGTH, length);
         }

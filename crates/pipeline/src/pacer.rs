@@ -219,7 +219,6 @@ impl Pacer {
     async fn run(mut self) -> io::Result<Heartbeat> {
         self.warm();
         self.look_at_breakers();
-        self.handle.look_at_freeze();
         loop {
             let now = clock::now();
             self.review_gates(now);

@@ -41,6 +41,9 @@ impl Wait {
             WaitsFor::Pause if self.limit.starts_with(ROUTE) => {
                 "paused by an operator (`sluiced routes resume` ends it)"
             }
+            WaitsFor::Freeze if self.limit.starts_with(ROUTE) => {
+                "frozen, as the downstream asked (`sluiced routes resume` ends it)"
+            }
             what => what.reason(),
         }
     }

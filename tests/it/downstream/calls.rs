@@ -51,6 +51,25 @@ async fn a_message_arrives_as_it_is() {
     assert_eq!(*body, message().body);
 }
 
+/// Microsoft's HTTP.sys answers 411 where a POST says no length, also if its body is empty.
+#[tokio::test]
+async fn a_call_with_an_empty_body_says_so_where_its_method_has_one() {
+    let peer = Peer::answering(ok).await;
+    for method in ["POST", "PUT", "PATCH", "GET", "DELETE"] {
+        let mut options = options(&peer.url());
+        options.method = method.to_owned();
+        options.body = Some(String::new());
+        assert_eq!(call(&downstream(&options)).await.outcome, Outcome::Accepted);
+        let requests = peer.seen.requests.lock().unwrap();
+        let (parts, body) = requests.last().unwrap();
+        assert_eq!((parts.method.as_str(), body.len()), (method, 0));
+        let length = parts.headers.get("content-length");
+        let says = length.map(|length| length.to_str().unwrap());
+        let has_body = !matches!(method, "GET" | "DELETE");
+        assert_eq!(says, has_body.then_some("0"), "{method}");
+    }
+}
+
 #[tokio::test]
 async fn templates_and_credentials_arrive() {
     let peer = Peer::answering(ok).await;

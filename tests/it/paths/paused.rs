@@ -12,7 +12,7 @@ const OTHER: &str = "paused-other";
 const EACH: u64 = 400;
 
 /// What `sluiced` prints with these words and the configuration of a replica.
-fn said(words: &[&str], replica: &Daemon) -> String {
+pub(super) fn said(words: &[&str], replica: &Daemon) -> String {
     let mut command = program(words);
     let output = command.arg("--config").arg(replica.config()).output();
     let output = output.unwrap();

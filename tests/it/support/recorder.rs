@@ -117,7 +117,7 @@ impl Recorder {
                 let socket = StampedStream::new(socket);
                 let arrival = socket.last_arrival();
                 let service = service_fn(move |request| {
-                    let arrival = arrival.get().unwrap_or_else(|| clock::now());
+                    let arrival = arrival.get().unwrap_or_else(clock::now);
                     let at = Instant::from_std(clock::instant(arrival));
                     respond(request, at, Arc::clone(&known), Arc::clone(&answer))
                 });

@@ -76,3 +76,30 @@ fn urgent_messages_ask_the_main_row_for_what_the_reserve_lacks() {
     let bulk = Sum { urgent: 0, ..sum };
     assert_eq!(rows.demands(bulk), (15, 0));
 }
+
+/// A route that nothing paces has no answers about leases: the store says only until when it is frozen.
+#[test]
+fn an_operator_ends_a_freeze_of_what_nothing_paces_once_the_store_knows_of_it() {
+    let at = |seconds: u64| Mono::from_micros(seconds * 1_000_000);
+    let store_says = |now: u64, until: u64| Freeze {
+        now: StoreTime::from_micros(now),
+        until: StoreTime::from_micros(until),
+        generation: 1,
+    };
+    let hour = Duration::from_secs(3600);
+    let mut pacing = Pacing::unpaced();
+    pacing.freeze_by_answer(hour, at(10));
+    pacing.note_freeze(Row::Main, &store_says(1, 1), at(11));
+    assert!(
+        pacing.due(Row::Main, at(12)).is_none(),
+        "the store was asked before it knew"
+    );
+    pacing.note_freeze(Row::Main, &store_says(0, 3_600_000_000), at(13));
+    assert!(pacing.due(Row::Main, at(14)).is_none());
+    pacing.note_freeze(Row::Main, &store_says(2, 0), at(15));
+    assert!(pacing.due(Row::Main, at(15)).is_some(), "it was ended");
+    // The store is away.
+    pacing.freeze_by_answer(hour, at(20));
+    assert!(pacing.due(Row::Main, at(3_619)).is_none());
+    assert!(pacing.due(Row::Main, at(3_620)).is_some());
+}

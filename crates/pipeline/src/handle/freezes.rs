@@ -47,31 +47,40 @@ impl PacerHandle {
         self.freeze_all(length);
     }
 
-    /// Asks whether a route that nothing paces is frozen already; answers about leases say it of the rows of a limit. A
-    /// freeze can only be made longer, so one without a length changes nothing and shows the freeze that is there.
+    /// Asks soon whether a route that nothing paces is frozen.
     pub(crate) fn look_at_freeze(&self) {
+        let pacer = self.clone();
+        tokio::spawn(async move { pacer.ask_for_freeze().await });
+    }
+
+    /// Asks whether a route that nothing paces is frozen, and tells its pacer; answers about leases say it of the rows
+    /// of a limit. A freeze can only be made longer, so one without a length changes nothing and shows the freeze that
+    /// is there.
+    pub(crate) async fn ask_for_freeze(&self) {
         if !self.is_paced() {
-            self.freeze_all(Duration::ZERO);
+            self.freeze_rows(Duration::ZERO).await;
         }
     }
 
     /// Freezes the rows in the store.
     fn freeze_all(&self, length: Duration) {
         let pacer = self.clone();
-        tokio::spawn(async move {
-            for row in [Row::Main, Row::Reserve] {
-                let Some(stored) = pacer.stored_row(row) else {
-                    continue;
-                };
-                match pacer.store.freeze(&stored, length).await {
-                    Ok(freeze) => pacer.send(PacerEvent::FreezeOfRow(row, freeze)),
-                    Err(error) if length.is_zero() => {
-                        debug!(pacer = %pacer.name, %error, "it is not known whether it is frozen");
-                    }
-                    Err(error) => warn_of_unshared(&pacer, &error),
+        tokio::spawn(async move { pacer.freeze_rows(length).await });
+    }
+
+    async fn freeze_rows(&self, length: Duration) {
+        for row in [Row::Main, Row::Reserve] {
+            let Some(stored) = self.stored_row(row) else {
+                continue;
+            };
+            match self.store.freeze(&stored, length).await {
+                Ok(freeze) => self.send(PacerEvent::FreezeOfRow(row, freeze)),
+                Err(error) if length.is_zero() => {
+                    debug!(pacer = %self.name, %error, "it is not known whether it is frozen");
                 }
+                Err(error) => warn_of_unshared(self, &error),
             }
-        });
+        }
     }
 }
 

@@ -143,8 +143,14 @@ impl Pacer {
         let now = clock::now();
         match notice {
             Notice::Frozen { limit, freeze } => {
-                if let Some(row) = self.handle.row(&limit) {
-                    self.scheduler.pacing_mut().note_freeze(row, &freeze, now);
+                match self.handle.row(&limit) {
+                    Some(row) if self.handle.is_paced() => {
+                        self.scheduler.pacing_mut().note_freeze(row, &freeze, now);
+                    }
+                    // Another database of the same Redis has the same channel, and no generation of a schedule tells
+                    // that the freeze is of that one.
+                    Some(_) => self.handle.look_at_freeze(),
+                    None => {}
                 }
             }
             Notice::Freed { limit, key, units } => {

@@ -2,7 +2,8 @@
 //!
 //! Problem: one route must stop on every replica, also on one that starts or comes back meanwhile, while other routes
 //! of its limits go on. The store keeps the pause as that of a limit without a policy (`core::policy`), so it arrives
-//! in the same ways: by a notice, and every 20 s; and a replica that knows it gives it back to a store that lost it.
+//! in the same ways: by a notice, and every 20 s; and a replica that knows it gives it back to a store that lost it. If
+//! nothing paces the route, the store is also asked whether the route is frozen.
 //! The gate of the route does the rest: as in closed hours the tap closes, and messages wait in their queue. Until the
 //! store answered for the first time, the gate is shut.
 
@@ -44,6 +45,8 @@ pub(crate) async fn follow(
             file: String::new(),
             known: known.clone(),
         };
+        // A command that resumes a route ends its freeze, too.
+        pacer.ask_for_freeze().await;
         let wait = match declarer.policy().declare(&declaration).await {
             Ok(policy) => {
                 failures = 0;

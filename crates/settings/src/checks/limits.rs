@@ -17,6 +17,9 @@ use sluiced_core::limits::most_plausible;
 use sluiced_core::rate::{Cost, MAX_WINDOW, Span};
 use sluiced_template as template;
 
+/// How the names begin under which routes without a paced limit are shown.
+const OF_ROUTES: &str = "route.";
+
 /// Below this a busy machine cannot keep its slots (measured: timers are late by up to 4 ms), and a grant
 /// hardly lasts longer than its way from Redis.
 const THIN_HEADROOM: Duration = Duration::from_millis(2);
@@ -26,6 +29,7 @@ impl Checks<'_> {
         for (name, limit) in &self.settings.limits {
             let path = KeyPath::of(&["limits", name]);
             self.name(&path, name);
+            self.is_no_route(&path, name);
             self.headroom(&path, limit);
             match limit {
                 Limit::Paced(paced) => self.paced(&path, name, paced),
@@ -35,6 +39,16 @@ impl Checks<'_> {
             self.estimate(&path, limit);
             self.varies(path.join("key"), limit.key(), "key");
             self.unused(path, name);
+        }
+    }
+
+    /// What a route without a paced limit waits for has a name in metrics and logs as if it were a limit.
+    fn is_no_route(&mut self, path: &KeyPath, name: &str) {
+        if name.starts_with(OF_ROUTES) {
+            let message = format!(
+                "names that begin with `{OF_ROUTES}` stand for routes without a paced limit; give the limit another name"
+            );
+            self.error(path, message);
         }
     }
 

@@ -18,6 +18,16 @@ fn names_and_users() {
     );
 }
 
+/// A route without a paced limit has such a name in metrics.
+#[test]
+fn no_limit_has_the_name_of_a_route() {
+    let faults =
+        above("[limits.\"route.sms\"]\nrate = \"1/1s\"\nkind = \"gcra\"\nkey = \"{{ body.to }}\"");
+    let message = "names that begin with `route.` stand for routes without a paced limit; give the limit another name";
+    let named = format!("a.toml:1:9: limits.\"route.sms\": {message}");
+    assert!(faults.contains(&named), "{faults:?}");
+}
+
 #[test]
 fn thin_headroom_long_horizon() {
     assert_eq!(
