@@ -2,7 +2,7 @@
 --
 -- KEYS, reply   those of the script that this is a part of
 -- ARGV          limit, frame (0: windows of the first call, 1: of the clock, 2: of a calendar), length (of the
---               longest window of a calendar), guard,
+--               longest window of a calendar), end margin,
 --               how many boundaries of the calendar follow, and these
 -- State         w <start> <last> <used>: units of the window that began at `start`, the last at `last`
 --
@@ -16,7 +16,7 @@ local FIRST_CALL, CALENDAR = 0, 2
 local UNKNOWN, UNKNOWN_KEPT = 1000000, 366 * 24 * 3600 * 1000000
 
 function kinds.w.rule(numeric)
-  local r = { most = numeric(), frame = numeric(), length = numeric(), guard = numeric(), bounds = {} }
+  local r = { most = numeric(), frame = numeric(), length = numeric(), end_margin = numeric(), bounds = {} }
   for i = 1, numeric() do r.bounds[i] = numeric() end
   return r
 end
@@ -54,7 +54,7 @@ end
 function kinds.w.fit(r, s, cost)
   local start, ends, used = window(r, s, now)
   if not start then return ends or now + UNKNOWN end
-  return now < ends - r.guard and used + cost <= r.most and now or ends
+  return now < ends - r.end_margin and used + cost <= r.most and now or ends
 end
 
 function kinds.w.take(r, s, cost)
@@ -77,7 +77,7 @@ end
 function kinds.w.room(r, s)
   local start, ends, used = window(r, s, now)
   if not start then return 0, now end
-  return now < ends - r.guard and max(r.most - used, 0) or 0, used > 0 and ends or now
+  return now < ends - r.end_margin and max(r.most - used, 0) or 0, used > 0 and ends or now
 end
 
 function kinds.w.spacing(r, cost)

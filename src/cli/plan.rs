@@ -27,7 +27,7 @@ use clap::Args;
 use self::arrivals::{ArrivalStream, Arrivals, Burst, MOST, count_messages};
 use self::choices::{Choices, CostsOf, KeysOf};
 use self::figures::Figures;
-use self::findings::{Finding, PlanFacts, PlanOmissions, Weight, findings, zone};
+use self::findings::{Finding, FindingKind, PlanFacts, PlanOmissions, findings, zone};
 use self::messages::{DrawnMessages, draw_messages, messages_of_trace};
 use self::trace::read_trace;
 use self::words::{PlanHead, time};
@@ -165,7 +165,9 @@ fn write(
     let verdict = words::verdict(ends, figures);
     if let Some(file) = &args.svg {
         let title = format!("route {}: {}", head.route, head.arrivals);
-        let worst = found.iter().find(|finding| finding.weight != Weight::Note);
+        let worst = found
+            .iter()
+            .find(|finding| finding.weight != FindingKind::Note);
         let said = worst.map_or(verdict.as_str(), |finding| finding.text.as_str());
         write_picture(file, &plots::picture::svg(&title, said, &figures.series))?;
     }
@@ -185,7 +187,9 @@ fn write(
 
 /// Whether nothing that was found is more than a note.
 fn is_good(found: &[Finding]) -> bool {
-    found.iter().all(|finding| finding.weight == Weight::Note)
+    found
+        .iter()
+        .all(|finding| finding.weight == FindingKind::Note)
 }
 
 fn write_picture(file: &Path, picture: &str) -> Result<(), Refusal> {

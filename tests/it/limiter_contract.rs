@@ -101,7 +101,7 @@ const fn ask(want: u64, turn: Option<Turn>, clock_view: ClockView) -> Ask {
 /// Only reads the clock.
 async fn look(store: &Store, limit: &PacedRow) -> LeaseAnswer {
     store
-        .lease(limit, ask(0, None, ClockView::Young))
+        .lease(limit, ask(0, None, ClockView::Unproven))
         .await
         .unwrap()
 }
@@ -213,7 +213,7 @@ async fn an_unknown_state_starts_behind_the_guard((store, _): (Store, Store)) {
 async fn a_young_clock_gets_a_turn_and_no_slots((store, _): (Store, Store)) {
     let limit = limit("young", "400/1s");
     lease(&store, &limit, 1).await;
-    let young = ask(5, None, ClockView::Young);
+    let young = ask(5, None, ClockView::Unproven);
     let answer = store.lease(&limit, young).await.unwrap();
     assert_eq!(answer.grant, None);
     assert!(answer.turn.expect("a turn").at > answer.now + limit.pace.distrust());

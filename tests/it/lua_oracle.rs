@@ -81,7 +81,7 @@ const fn clock_ask() -> Ask {
         want: 0,
         sums: Vec::new(),
         turn: None,
-        clock_view: ClockView::Young,
+        clock_view: ClockView::Unproven,
         lead: Duration::ZERO,
     }
 }

@@ -56,7 +56,7 @@ const fn look(want: u64) -> Ask {
         want,
         sums: Vec::new(),
         turn: None,
-        clock_view: ClockView::Young,
+        clock_view: ClockView::Unproven,
         lead: Duration::ZERO,
     }
 }

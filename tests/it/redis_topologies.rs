@@ -122,7 +122,7 @@ async fn try_lease(
     store: &RedisStore,
     limit: &PacedRow,
 ) -> Result<(Option<Grant>, bool), StoreError> {
-    let clock = ask(store, limit, 0, ClockView::Young).await?;
+    let clock = ask(store, limit, 0, ClockView::Unproven).await?;
     let clock_view = ClockView::Steady {
         generation: clock.generation,
         predicted: clock.now,

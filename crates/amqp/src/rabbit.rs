@@ -169,7 +169,7 @@ pub enum RabbitError {
     Undeclarable { queue: String, reason: String },
     /// A queue of ours is there, and the user may not consume it.
     #[error("queue `{queue}` is there, and the user may not consume it: {reason}")]
-    Unreadable { queue: String, reason: String },
+    NotConsumable { queue: String, reason: String },
     /// Messages read from it stay there, and no single message can be returned.
     #[error(
         "queue `{queue}` is a stream, whose messages stay in it and would be sent again; write the name of a quorum or classic queue"
@@ -223,10 +223,10 @@ pub enum RabbitError {
 
 impl RabbitError {
     /// The error for a refusal on a connection that is up.
-    fn of_right(self) -> Self {
+    fn into_missing_right(self) -> Self {
         match self {
             Self::Refused { reason } => Self::Forbidden { reason },
-            Self::Undeclarable { .. } | Self::Unreadable { .. } => Self::Forbidden {
+            Self::Undeclarable { .. } | Self::NotConsumable { .. } => Self::Forbidden {
                 reason: self.to_string(),
             },
             other => other,
@@ -239,7 +239,7 @@ impl RabbitError {
             self,
             Self::QueueLimit { .. }
                 | Self::Undeclarable { .. }
-                | Self::Unreadable { .. }
+                | Self::NotConsumable { .. }
                 | Self::Mismatch { .. }
                 | Self::Stream { .. }
         )

@@ -40,7 +40,7 @@ impl KeyedLimits {
     }
 
     /// Why a request costs more than a limit can ever let pass, if it does: it would be a message that dies.
-    pub(crate) fn too_dear(&self, costs: &[LimitCost]) -> Option<String> {
+    pub(crate) fn too_costly(&self, costs: &[LimitCost]) -> Option<String> {
         costs.iter().find_map(|asked| {
             let limit = self
                 .limits
@@ -48,7 +48,7 @@ impl KeyedLimits {
                 .find(|limit| *limit.name == *asked.limit)?;
             let most = limit.policy().rule.max_cost();
             let cost = u64::from(asked.cost.get());
-            (cost > most).then(|| asked.dearer_than(most))
+            (cost > most).then(|| asked.costs_more_than(most))
         })
     }
 

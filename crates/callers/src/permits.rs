@@ -156,7 +156,7 @@ impl Permits {
     }
 
     /// Whether the permit was given, and this is the first that its caller says of it.
-    pub(crate) fn take_first_word(&self, id: PermitId) -> bool {
+    pub(crate) fn take_unreported(&self, id: PermitId) -> bool {
         lock(&self.unreported).take(id)
     }
 
@@ -164,7 +164,7 @@ impl Permits {
     /// and up to a bound: returns that bound if it says more.
     pub(crate) fn record_use(&self, id: PermitId, took: Duration, now: Mono) -> Option<Duration> {
         let most = self.use_within * BELIEVED;
-        if !self.take_first_word(id) {
+        if !self.take_unreported(id) {
             return None;
         }
         lock(&self.used).record(took.min(most), now);

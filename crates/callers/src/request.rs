@@ -105,7 +105,7 @@ pub(crate) struct LimitCost {
 
 impl LimitCost {
     /// For a cost that can never be granted.
-    pub(crate) fn dearer_than(&self, most: u64) -> String {
+    pub(crate) fn costs_more_than(&self, most: u64) -> String {
         let (limit, cost) = (&self.limit, self.cost);
         format!("cost.{limit}: {cost}, and no more than {most} can ever fit")
     }
@@ -186,7 +186,7 @@ impl AskableLimits {
                     cost: units,
                 };
                 if let Some(most) = limit.most.filter(|most| units > *most) {
-                    return wrong(limit_cost.dearer_than(most.get().into()));
+                    return wrong(limit_cost.costs_more_than(most.get().into()));
                 }
                 costs.push(limit_cost);
             }

@@ -206,7 +206,7 @@ async fn end(
     if !ending.unused {
         return reply::permit_ended(service.permits.end(id, PermitEnd::Used));
     }
-    if service.permits.take_first_word(id) {
+    if service.permits.take_unreported(id) {
         service.meters.unused_permits.increment(1);
     }
     reply::permit_ended(service.permits.end(id, PermitEnd::Unused))
@@ -252,7 +252,7 @@ impl ServiceState {
             Ok(asked) => asked,
             Err(why) => return reply::wrong(StatusCode::BAD_REQUEST, &why.to_string()),
         };
-        if let Some(why) = self.keyed.too_dear(&asked.costs) {
+        if let Some(why) = self.keyed.too_costly(&asked.costs) {
             return reply::wrong(StatusCode::BAD_REQUEST, &why);
         }
         let Ok(_place) = self.places.try_acquire() else {

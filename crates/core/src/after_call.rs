@@ -208,23 +208,23 @@ impl CallEnd<'_> {
             wait,
             scope,
         };
-        let ruling = refusals.rule_on(&refusal, self.now.local);
-        let consequence = if ruling.is_about_all {
-            Consequence::Freeze(ruling.wait)
-        } else if refused_for >= self.rules.max_throttled && ruling.others_pass {
+        let effect = refusals.note_refused(&refusal, self.now.local);
+        let consequence = if effect.is_about_all {
+            Consequence::Freeze(effect.wait)
+        } else if refused_for >= self.rules.max_throttled && effect.others_pass {
             Consequence::Dead(DeadReason::Throttled)
         } else {
-            Consequence::Wait(ruling.wait)
+            Consequence::Wait(effect.wait)
         };
         // After the freeze the next call is for another key.
-        let behind: &[KeyId] = if ruling.is_about_all { self.keys } else { &[] };
+        let behind: &[KeyId] = if effect.is_about_all { self.keys } else { &[] };
         let until = |wait: Duration| self.now.local + wait;
         let keys = KeyChanges {
             pass: Vec::new(),
             behind: (behind.iter())
                 .map(|key| (*key, until(wait + self.interval)))
                 .collect(),
-            refused: (ruling.keys.iter())
+            refused: (effect.keys.iter())
                 .map(|(key, wait)| (*key, until(*wait)))
                 .collect(),
         };

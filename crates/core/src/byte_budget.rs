@@ -46,7 +46,7 @@ pub struct ByteBudget {
     /// How many of the held messages are larger than usual.
     large: u64,
     /// Something did not fit since the consumers were opened.
-    over: bool,
+    has_overflowed: bool,
     few: Option<Few>,
 }
 
@@ -62,7 +62,7 @@ impl ByteBudget {
             usual: most / prefetch.saturating_mul(2).max(1),
             held: 0,
             large: 0,
-            over: false,
+            has_overflowed: false,
             few: None,
         }
     }
@@ -79,7 +79,7 @@ impl ByteBudget {
     pub fn take(&mut self, bytes: u64, now: Mono) -> bool {
         if self.held > 0 && bytes > self.most.saturating_sub(self.held) {
             let before = self.few.map_or(0, |few| few.largest);
-            self.over = true;
+            self.has_overflowed = true;
             self.few = Some(Few {
                 until: now + CALM,
                 largest: before.max(bytes),
@@ -113,7 +113,7 @@ impl ByteBudget {
     /// Whether open consumers are to be closed: something did not fit, or they may open as usual again.
     #[must_use]
     pub fn must_close(&self, now: Mono) -> bool {
-        self.over || (self.few.is_some() && self.is_calm(now))
+        self.has_overflowed || (self.few.is_some() && self.is_calm(now))
     }
 
     /// How consumers may be opened now; `None`: there is no room yet.
@@ -130,7 +130,7 @@ impl ByteBudget {
                 fit => Opening::Few(u16::try_from(fit.max(1)).unwrap_or(u16::MAX)),
             },
         };
-        self.over = false;
+        self.has_overflowed = false;
         Some(opening)
     }
 }

@@ -84,9 +84,9 @@ impl CalendarUnit {
     /// How it is counted.
     const fn kind(self) -> Division {
         match self {
-            Self::Second => Division::Strike(1),
-            Self::Minute => Division::Strike(60),
-            Self::Hour => Division::Strike(3600),
+            Self::Second => Division::Multiples(1),
+            Self::Minute => Division::Multiples(60),
+            Self::Hour => Division::Multiples(3600),
             Self::Day => Division::Dates(Dates::Day),
             Self::Week => Division::Dates(Dates::Week),
             Self::Month => Division::Dates(Dates::Month),
@@ -113,7 +113,7 @@ impl fmt::Display for CalendarUnit {
 
 enum Division {
     /// Whenever the seconds of the local clock are a multiple of this.
-    Strike(i64),
+    Multiples(i64),
     Dates(Dates),
 }
 
@@ -175,10 +175,10 @@ impl Calendar {
     /// The last boundary up to `at`, and all that follow. It never ends.
     fn bounds(&self, at: i64) -> Box<dyn Iterator<Item = i64> + '_> {
         match self.unit.kind() {
-            Division::Strike(length) => {
-                let next = move |strike: &i64| Some(self.strike_after(*strike, length));
+            Division::Multiples(length) => {
+                let next = move |strike: &i64| Some(self.boundary_after(*strike, length));
                 Box::new(std::iter::successors(
-                    Some(self.strike_until(at, length)),
+                    Some(self.boundary_until(at, length)),
                     next,
                 ))
             }
@@ -187,7 +187,7 @@ impl Calendar {
     }
 
     /// The last strike up to `at`.
-    fn strike_until(&self, mut at: i64, length: i64) -> i64 {
+    fn boundary_until(&self, mut at: i64, length: i64) -> i64 {
         // Once for each change of the offset in between: hardly ever twice.
         loop {
             let strike = at - (at + self.zone.offset(at)).rem_euclid(length);
@@ -200,7 +200,7 @@ impl Calendar {
     }
 
     /// The first strike after `at`.
-    fn strike_after(&self, mut at: i64, length: i64) -> i64 {
+    fn boundary_after(&self, mut at: i64, length: i64) -> i64 {
         loop {
             let strike = at + length - (at + self.zone.offset(at)).rem_euclid(length);
             match self.zone.change_after(at) {

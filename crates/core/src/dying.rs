@@ -1,10 +1,11 @@
 //! Messages that die in a row, because they cannot be sent.
 //!
 //! Problem: a wrong template makes a dead letter of each message as fast as they come, and a backlog is gone in
-//! seconds. So after this many in a row none dies any more: those that cannot be sent are set aside for [`ASIDE`], and
-//! come back. Those that can be sent pass: one publisher's wrong messages must not hold up the others. One that can be
-//! sent ends it. If all messages are wrong, setting them aside would only move a backlog in a circle, so within that
-//! time a replica sets aside no more than `MOST_ASIDE`, and then takes nothing. Each replica decides for itself.
+//! seconds. So after `most` dead letters in a row, messages that cannot be sent are set aside for [`ASIDE`], and come
+//! back. Messages that can be sent pass, because one publisher's wrong messages must not hold up the others; the first
+//! of them ends this, and wrong messages die again. If all messages are wrong, setting them aside would only move a
+//! backlog in a circle, so within [`ASIDE`] a replica sets aside no more than `MOST_ASIDE` messages, and then takes
+//! none. Each replica decides for itself.
 //! Rejections by the downstream are counted in `breaker`, because calls end much later than messages are read.
 
 use std::num::NonZeroU32;
@@ -18,9 +19,9 @@ pub const ASIDE: Duration = Duration::from_secs(64);
 /// cost a few seconds, and a million wrong ones no more of the broker than that.
 const MOST_ASIDE: u32 = 10_000;
 
-/// What becomes of a message that cannot be sent.
+/// Whether a message that cannot be sent dies now, or is set aside.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unfit {
+pub enum WhenUnfit {
     /// The message is a dead letter.
     Dies,
     /// The message comes back after [`ASIDE`].
@@ -63,10 +64,10 @@ impl Dying {
     }
 
     /// A message cannot be sent.
-    pub fn record_unfit(&mut self, now: Mono) -> Unfit {
+    pub fn record_unfit(&mut self, now: Mono) -> WhenUnfit {
         if !self.sets_aside() {
             self.in_a_row = self.in_a_row.saturating_add(1);
-            return Unfit::Dies;
+            return WhenUnfit::Dies;
         }
         if self
             .interval_began
@@ -76,7 +77,7 @@ impl Dying {
             self.aside = 0;
         }
         self.aside = self.aside.saturating_add(1);
-        Unfit::IsSetAside
+        WhenUnfit::IsSetAside
     }
 
     /// A message can be sent.
@@ -102,7 +103,7 @@ mod tests {
     fn setting_aside(most: u32) -> Dying {
         let mut dying = Dying::new(NonZeroU32::new(most));
         for _ in 0..most {
-            assert_eq!(dying.record_unfit(START), Unfit::Dies);
+            assert_eq!(dying.record_unfit(START), WhenUnfit::Dies);
         }
         dying
     }
@@ -115,18 +116,18 @@ mod tests {
             if is_fit {
                 dying.record_fit();
             } else {
-                assert_eq!(dying.record_unfit(START), Unfit::Dies);
+                assert_eq!(dying.record_unfit(START), WhenUnfit::Dies);
             }
         }
-        assert_eq!(dying.record_unfit(START), Unfit::Dies);
+        assert_eq!(dying.record_unfit(START), WhenUnfit::Dies);
         for _ in 0..50 {
             assert!(dying.sets_aside());
-            assert_eq!(dying.record_unfit(START), Unfit::IsSetAside);
+            assert_eq!(dying.record_unfit(START), WhenUnfit::IsSetAside);
             assert_eq!((dying.in_a_row(), dying.pause_left(START)), (3, None));
         }
         dying.record_fit();
         assert!(!dying.sets_aside());
-        assert_eq!(dying.record_unfit(START), Unfit::Dies);
+        assert_eq!(dying.record_unfit(START), WhenUnfit::Dies);
     }
 
     #[test]
@@ -138,7 +139,7 @@ mod tests {
             match dying.pause_left(now) {
                 Some(rest) => now = now + rest,
                 None => {
-                    assert_eq!(dying.record_unfit(now), Unfit::IsSetAside);
+                    assert_eq!(dying.record_unfit(now), WhenUnfit::IsSetAside);
                     aside += 1;
                     now = now + Duration::from_micros(200);
                 }
@@ -154,7 +155,7 @@ mod tests {
     fn one_that_can_be_sent_ends_a_rest_and_the_bound_stays() {
         let mut dying = setting_aside(1);
         for _ in 0..MOST_ASIDE {
-            assert_eq!(dying.record_unfit(START), Unfit::IsSetAside);
+            assert_eq!(dying.record_unfit(START), WhenUnfit::IsSetAside);
         }
         let later = START + Duration::from_secs(4);
         assert_eq!(
@@ -163,7 +164,7 @@ mod tests {
         );
         dying.record_fit();
         assert_eq!(dying.pause_left(later), None);
-        assert_eq!(dying.record_unfit(later), Unfit::Dies);
+        assert_eq!(dying.record_unfit(later), WhenUnfit::Dies);
         assert_eq!(
             dying.pause_left(later),
             Some(ASIDE - Duration::from_secs(4))
@@ -174,7 +175,7 @@ mod tests {
     #[test]
     fn it_can_be_switched_off() {
         let mut dying = Dying::new(None);
-        (0..1000).for_each(|_| assert_eq!(dying.record_unfit(START), Unfit::Dies));
+        (0..1000).for_each(|_| assert_eq!(dying.record_unfit(START), WhenUnfit::Dies));
         assert_eq!((dying.pause_left(START), dying.sets_aside()), (None, false));
     }
 }

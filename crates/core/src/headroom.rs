@@ -8,8 +8,8 @@
 //! Each replica decides by itself, from the current headroom, which all of them see. A new headroom is an
 //! update of the policy; if several replicas make one at the same time, one succeeds. A part rises at once
 //! when a replica measures more, and falls by a twelfth at a time, after a quiet time. A replica asks for a
-//! seventh more than it measured. So a fall still leaves another replica all that it measured, and it takes
-//! the fall back once it measures more. The fleet needs to agree on nothing else.
+//! seventh more than it measured. So after a fall the headroom still covers what every other replica measured, and a
+//! replica that measures more raises it again. The fleet needs to agree on nothing else.
 //!
 //! When `late` falls, the whole headroom must stay as it is for a while. A call that was allowed before may have left
 //! as late as the longer `late` allowed, and the call that takes its place in the window comes a window and the whole

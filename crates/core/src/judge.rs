@@ -108,7 +108,7 @@ crate::labelled! {
     pub const fn word(self) -> &'static str;
 }
 
-/// Why there was no answer.
+/// Why there is no answer that can be judged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Silence {
     /// A connection came about, but the answer did not come in time.

@@ -33,7 +33,7 @@ use super::schedule::{Pace, Turn};
 use super::time::{ClockMap, Mono, StoreTime};
 use super::version::PolicyVersion;
 
-/// A mapping that is too rough to keep the headroom is improved by this many asks; after that the
+/// A mapping that is too largest_doubt to keep the headroom is improved by this many asks; after that the
 /// mapping is used as it is, because the store is too far away for a better one.
 const MAPPING_ASKS: u32 = 8;
 
@@ -327,21 +327,21 @@ impl LeaseHolder {
     /// away, the real error is hardly as large as its round trip allows.
     fn doubt(&self, now: Mono) -> Duration {
         let error = self.clock.error(now).unwrap_or_default();
-        error.min(self.rough())
+        error.min(self.largest_doubt())
     }
 
     /// A mapping with a larger possible error leaves too little of the lateness.
-    fn rough(&self) -> Duration {
+    fn largest_doubt(&self) -> Duration {
         self.late() / 3
     }
 
     /// Whether a few more round trips may make the mapping fit for use.
-    fn is_rough(&self, now: Mono) -> bool {
+    fn is_mapping_rough(&self, now: Mono) -> bool {
         self.clock.readings() < MAPPING_ASKS
             && self
                 .clock
                 .error(now)
-                .is_some_and(|error| error > self.rough())
+                .is_some_and(|error| error > self.largest_doubt())
     }
 
     /// When the limit has slots for messages that are ready.

@@ -15,10 +15,10 @@
 //! asked, unless an operator gave it a name: so replicas of one fleet may see different names of one cluster, and what
 //! they have in common are the addresses in their files.
 //!
-//! **Forms.** A later version of sluiced may keep its state in the store in another form ([`FORM`]). Replicas of two
-//! forms would each read the other's state wrongly and together go over a limit. So a registration says the form, and a
-//! name that was registered under another form is refused, whatever the fleet. Two versions with the same form run side
-//! by side.
+//! **Formats.** A later version of sluiced may keep its state in the store in another format ([`STATE_FORMAT`]).
+//! Replicas of two formats would each read the other's state wrongly and together go over a limit. So a registration
+//! says the format, and a name that was registered under another format is refused, whatever the fleet. Two versions
+//! with the same format run side by side.
 //!
 //! `lua/own.lua` is the same inside Redis.
 
@@ -30,15 +30,15 @@ use super::time::StoreTime;
 /// A registration that was not made again for this long is over.
 pub const KEPT: Duration = Duration::from_secs(3600);
 
-/// The form of what this version keeps in the store. It rises when a replica of the version before would read a state
+/// The format of what this version keeps in the store. It rises when a replica of the version before would read a state
 /// wrongly; fields that the version before does not read leave it as it is.
-pub const FORM: u32 = 1;
+pub const STATE_FORMAT: u32 = 1;
 
 /// What the replicas of a fleet use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Registration {
-    /// The form of the states that the replica reads and writes: [`FORM`] of its version.
-    pub form: u32,
+    /// The format of the states that the replica reads and writes: [`STATE_FORMAT`] of its version.
+    pub format: u32,
     /// The names of the fleet, the one to show first. They have no control characters.
     pub fleet: Vec<String>,
     /// The names, such as `limits.account`, each with whether the file shares it with other fleets.
@@ -79,8 +79,8 @@ pub struct ForeignName {
     pub ago: Duration,
     /// The file of that replica shares it: it is refused because the other file does not.
     pub shared: bool,
-    /// The form of the states of that replica.
-    pub form: u32,
+    /// The format of the states of that replica.
+    pub format: u32,
 }
 
 /// `replica` registers. Returns what is refused, in order; if nothing is, the registration is in `all` afterwards.
@@ -114,7 +114,7 @@ pub fn foreign(
 ) -> Vec<ForeignName> {
     let others = all.iter().filter(|(_, other)| ago(other, now) <= KEPT);
     let of_other = |(replica, other): (&String, &StoredRegistration)| {
-        let same_form = other.registration.form == registration.form;
+        let same_format = other.registration.format == registration.format;
         let same_fleet = other.registration.is_of(registration);
         let refused = other
             .registration
@@ -122,14 +122,14 @@ pub fn foreign(
             .iter()
             .filter_map(|(name, shared)| {
                 let ours = registration.names.get(name)?;
-                let fits = same_form && (same_fleet || *ours && *shared);
+                let fits = same_format && (same_fleet || *ours && *shared);
                 (!fits).then(|| ForeignName {
                     name: name.clone(),
                     fleet: other.registration.shown().to_owned(),
                     replica: replica.clone(),
                     ago: ago(other, now),
                     shared: *shared,
-                    form: other.registration.form,
+                    format: other.registration.format,
                 })
             });
         refused.collect::<Vec<_>>()
@@ -150,14 +150,14 @@ fn ago(registered: &StoredRegistration, now: StoreTime) -> Duration {
 pub fn in_words(fleet: &str, prefix: &str, foreign: &[ForeignName]) -> String {
     let of_another_form = foreign
         .iter()
-        .filter(|registration| registration.form != FORM);
+        .filter(|registration| registration.format != STATE_FORMAT);
     if let Some(latest) = of_another_form.min_by_key(|registration| registration.ago) {
         return format!(
-            "this version keeps its state in Redis in form {FORM}, and the replica {} in form {} under the same prefix `{prefix}` (it was there {} s ago): \
+            "this version keeps its state in Redis in format {STATE_FORMAT}, and the replica {} in format {} under the same prefix `{prefix}` (it was there {} s ago): \
              the two cannot keep one limit together. Stop all replicas of the other version first (one that was killed counts for an hour), \
              or write another prefix in [redis] of this one, if the two share no limit",
             latest.replica,
-            latest.form,
+            latest.format,
             latest.ago.as_secs()
         );
     }

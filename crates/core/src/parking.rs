@@ -1,4 +1,4 @@
-//! Tenants of a route that shares fairly: which messages are moved aside, and which tenant makes most of the calls.
+//! Tenants of a route that shares fairly: which messages are parked, and which tenant makes most of the calls.
 //!
 //! Problem: a queue is first in, first out, and a replica sees no more of it than its prefetch. A
 //! tenant whose backlog fills the prefetch keeps all other tenants out, and then nothing can be
@@ -84,7 +84,7 @@ impl ParkedQueue {
 
     /// The prefetch of each parked queue, beside a work queue with that prefetch: half of it, so that one
     /// parked queue alone keeps a limit busy. A small one is that of a slow limit, for which all parked queues
-    /// together hold no more than the work queue: the broker wants its acks.
+    /// together hold no more than the work queue, so that acks come before the broker's timeout.
     #[must_use]
     pub const fn prefetch(work: u16) -> u16 {
         match work {
@@ -141,7 +141,7 @@ pub struct Parking {
     /// Millionths of messages that may be parked now.
     may_park: u64,
     filled: Mono,
-    resting: bool,
+    search_paused: bool,
 }
 
 impl Parking {
@@ -158,7 +158,7 @@ impl Parking {
             idle: BTreeSet::new(),
             may_park: Self::a_second(most) * MESSAGE,
             filled: Mono::from_micros(0),
-            resting: false,
+            search_paused: false,
         }
     }
 
@@ -174,7 +174,7 @@ impl Parking {
         self.forget(now);
         self.fill(now);
         self.observe(share, now);
-        if origin == CameFrom::Work && self.is_hiding(share) && self.has_space(parked) {
+        if origin == CameFrom::Work && self.keeps_others_out(share) && self.has_space(parked) {
             self.may_park -= MESSAGE;
             return Choice::Park;
         }
@@ -209,7 +209,7 @@ impl Parking {
 
     /// Whether one more of its messages would keep others out: enough are held, and enough of
     /// these are its own.
-    fn is_hiding(&self, share: TenantShare) -> bool {
+    fn keeps_others_out(&self, share: TenantShare) -> bool {
         let held = self.tenants.get(&share.tenant).map_or(0, |t| t.held);
         self.held >= self.kept && held >= self.allowance(share)
     }
@@ -220,13 +220,13 @@ impl Parking {
         };
         let alone = self.tenants.len() == 1;
         if !alone || parked <= self.most / 4 {
-            self.resting = false;
+            self.search_paused = false;
         }
         if parked >= self.most {
-            self.resting = alone;
+            self.search_paused = alone;
             return false;
         }
-        !self.resting && self.may_park >= MESSAGE
+        !self.search_paused && self.may_park >= MESSAGE
     }
 
     /// Records that a tenant was seen.

@@ -97,14 +97,14 @@ pub struct LimitPolicy {
     pub resumed_by: String,
     /// When a file last changed the kind of the limit; zero: never. No kind reads the states of another one,
     /// so what was taken before is not known: for that limit it is a loss (`limits::generation`).
-    pub remade_at: StoreTime,
+    pub kind_changed_at: StoreTime,
 }
 
 /// An update by an operator, or by a replica where the limit follows what is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PolicyUpdate<'a> {
     /// The version that it was made from.
-    pub over: PolicyVersion,
+    pub replaces: PolicyVersion,
     /// The new policy, of the same kind as the current one.
     pub text: &'a str,
     /// Kept as the file's policy if no replica has declared the limit yet.
@@ -176,8 +176,8 @@ pub fn declare(
         by: declaration.replica.clone(),
         pause: before.pause.clone(),
         resumed_by: before.resumed_by.clone(),
-        remade_at: if kind(text) == kind(&before.text) {
-            before.remade_at
+        kind_changed_at: if kind(text) == kind(&before.text) {
+            before.kind_changed_at
         } else {
             now
         },
@@ -198,7 +198,7 @@ pub fn declare(
             by: declaration.replica.clone(),
             pause: None,
             resumed_by: String::new(),
-            remade_at: StoreTime::default(),
+            kind_changed_at: StoreTime::default(),
         },
     };
     let went_back = policy.cut_future_times(now);
@@ -216,18 +216,18 @@ pub fn declare(
 /// another update since the version that it was made from.
 pub fn set(stored: &mut Option<LimitPolicy>, update: &PolicyUpdate<'_>, now: StoreTime) -> bool {
     let PolicyUpdate {
-        over,
+        replaces,
         text,
         file,
         by,
     } = *update;
-    if version(stored.as_ref()) != over {
+    if version(stored.as_ref()) != replaces {
         return false;
     }
     let before = stored.take();
     *stored = Some(LimitPolicy {
-        version: over.next(now),
-        changed: over.next(now),
+        version: replaces.next(now),
+        changed: replaces.next(now),
         updates: before.as_ref().map_or(0, |s| s.updates) + 1,
         origin: Origin::Live,
         text: text.to_owned(),
@@ -235,9 +235,9 @@ pub fn set(stored: &mut Option<LimitPolicy>, update: &PolicyUpdate<'_>, now: Sto
             .as_ref()
             .map_or_else(|| file.to_owned(), |s| s.file.clone()),
         by: by.to_owned(),
-        remade_at: before
+        kind_changed_at: before
             .as_ref()
-            .map_or(StoreTime::default(), |s| s.remade_at),
+            .map_or(StoreTime::default(), |s| s.kind_changed_at),
         resumed_by: before
             .as_ref()
             .map_or_else(String::new, |s| s.resumed_by.clone()),
@@ -282,8 +282,8 @@ impl LimitPolicy {
     /// Cuts times that lie further ahead than they can, because the store's clock went back. Returns whether
     /// there were any.
     fn cut_future_times(&mut self, now: StoreTime) -> bool {
-        let mut went_back = self.remade_at > now;
-        self.remade_at = self.remade_at.min(now);
+        let mut went_back = self.kind_changed_at > now;
+        self.kind_changed_at = self.kind_changed_at.min(now);
         if let Some(pause) = &mut self.pause {
             went_back |= pause.until > now + pause.length;
             pause.until = pause.until.min(now + pause.length);

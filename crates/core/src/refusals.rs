@@ -4,16 +4,17 @@
 //! may not get more for now. If each refusal stopped everything, one message that is always refused would stop
 //! its route for ever. If none did, a frozen account would be called by every message in turn.
 //!
-//! So it is judged by the other calls. Only while others are refused too is it about what they share: the
-//! *run* of a key, or of everything, is how many different messages were refused in a row, with none accepted in
-//! between. Two in a row are enough as long as refusals are rare. Where many messages are refused for reasons of
-//! their own, some follow each other by chance: it takes as many in a row as chance explains less than once in a
-//! thousand times. Once that was the judgement, one more refusal confirms it (or a quarter of this many), until a
-//! call is accepted. A message that was refused before says nothing new about others.
+//! So a refusal is judged by the other calls. Only while others are refused too is it about what they share: the
+//! *run* of a key, or of all messages, is the number of different messages that were refused in a row, with none
+//! accepted in between. A run of two is enough as long as refusals are rare. Where many messages are refused for
+//! reasons of their own, some follow each other by chance: then a run must be so long that chance explains it less than
+//! once in a thousand times. After a run was judged to be about its key or the account, a quarter of that length (at
+//! least one refusal) confirms the judgement, until a call is accepted. A message that was refused before says nothing
+//! new about others.
 //!
-//! Whatever it is about, the refused message waits by itself, and other messages go before it. While others pass, it
-//! and its key wait longer each time: each wait is as long as the time since the first refusal, up to a bound. It ends
-//! as a dead letter if that takes longer than its route allows.
+//! Whatever a refusal is about, the refused message waits by itself, and other messages go before it. While others
+//! pass, the message and its key wait longer each time: each wait is as long as the time since the first refusal, up to
+//! a bound. The message becomes a dead letter if that takes longer than its route allows.
 //!
 //! Each replica judges by its own calls; a freeze of the account goes to all of them through the store.
 
@@ -65,7 +66,7 @@ pub enum Scope {
 
 /// What follows from a refusal.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Ruling {
+pub struct RefusalEffect {
     /// The message is not called again before this time has passed.
     pub wait: Duration,
     /// The refusal is about all messages: nothing is called before the wait that the answer asked for has passed.
@@ -159,20 +160,20 @@ impl Refusals {
     }
 
     /// A call was refused.
-    pub fn rule_on(&mut self, refusal: &Refusal<'_>, now: Mono) -> Ruling {
+    pub fn note_refused(&mut self, refusal: &Refusal<'_>, now: Mono) -> RefusalEffect {
         // Those that were accepted before a pause or an outage show nothing of now.
         let lately = (refusal.refused_for / 2).max(LONGEST);
         let accepted_lately = |accepted| now.since(accepted) <= lately;
         let others_pass = self.all.is_empty() && self.accepted.is_some_and(accepted_lately);
         let again = |refused_for: Duration| refused_for.min(LONGEST).max(refusal.wait);
-        let mut ruling = Ruling {
+        let mut effect = RefusalEffect {
             wait: again(refusal.refused_for),
             is_about_all: false,
             keys: Vec::new(),
             others_pass: others_pass || refusal.scope != Scope::Any,
         };
         if refusal.scope == Scope::Message {
-            return ruling;
+            return effect;
         }
         let needed = self.needed();
         let is_first = refusal.refused_for.is_zero();
@@ -180,11 +181,11 @@ impl Refusals {
             let run = self.run(*key);
             let subject = is_first.then(|| vec![refusal.message]);
             if run.grows(subject, needed, now) {
-                ruling.keys.push((*key, again(run.length(now))));
+                effect.keys.push((*key, again(run.length(now))));
             }
         }
         if refusal.scope == Scope::Keys {
-            return ruling;
+            return effect;
         }
         self.in_a_row = self.in_a_row.saturating_add(u32::from(is_first));
         // Messages of the same keys count once: they may all be refused because of these.
@@ -193,11 +194,11 @@ impl Refusals {
             keys => keys.to_vec(),
         });
         if self.all.grows(subject, needed, now) {
-            ruling.is_about_all = true;
-            ruling.wait = refusal.wait;
-            ruling.others_pass = false;
+            effect.is_about_all = true;
+            effect.wait = refusal.wait;
+            effect.others_pass = false;
         }
-        ruling
+        effect
     }
 
     /// A refusal names this key: it is about the key, whatever other calls show, until a call of it is accepted.

@@ -82,25 +82,25 @@ pub struct Schedule {
     pub horizon: u64,
     /// The time when this was last written: a clock that shows less has stepped back.
     pub last: u64,
-    /// Which start of the row this is: the time then, or more if that would not be new.
+    /// Which start of the row this is: the time then, or one more than the generation before, if that is later.
     pub generation: u64,
     /// Which process of the store wrote this: another one may have lost grants.
-    pub run: String,
+    pub run_id: String,
 }
 
 /// Leases slots: the decision of `lua/lease.lua`, in the same order, with the same integers. The script looks at the
 /// policy and its pause, too (`policy::lease_under`).
 ///
-/// `state` is `None` when the store has none (or only a part of it); `run` names the store's process.
+/// `state` is `None` when the store has none (or only a part of it); `run_id` names the store's process.
 pub fn lease(
     state: &mut Option<Schedule>,
     pace: &Pace,
-    run: &str,
+    run_id: &str,
     ask: &Ask,
     now: StoreTime,
 ) -> LeaseAnswer {
     let now = now.as_micros();
-    let (mut s, guarded) = resume(state.take(), pace, run, ask, now);
+    let (mut s, guarded) = resume(state.take(), pace, run_id, ask, now);
     let trusted = ask.clock_view.is_trusted(s.generation, now);
     let turn = ask
         .turn
@@ -161,26 +161,26 @@ impl Schedule {
 fn resume(
     stored: Option<Schedule>,
     pace: &Pace,
-    run: &str,
+    run_id: &str,
     ask: &Ask,
     now: u64,
 ) -> (Schedule, bool) {
     match stored {
         Some(s)
-            if s.run == run
+            if s.run_id == run_id
                 && !s.shows_a_step(now)
                 && !ask.clock_view.saw_a_step(s.generation, now) =>
         {
             (s, false)
         }
-        lost => (restart(lost, pace, run, ask, now), true),
+        lost => (restart(lost, pace, run_id, ask, now), true),
     }
 }
 
 /// A row in place of one that is missing, that another process of the store wrote, or whose clock
 /// stepped. A freeze may have been stored even if grants were lost, so it keeps its length: it ends
 /// as far beyond now as it did on the old clock.
-fn restart(lost: Option<Schedule>, pace: &Pace, run: &str, ask: &Ask, now: u64) -> Schedule {
+fn restart(lost: Option<Schedule>, pace: &Pace, run_id: &str, ask: &Ask, now: u64) -> Schedule {
     let horizon = lost
         .as_ref()
         .map_or(pace.horizon, |s| s.horizon.max(pace.horizon));
@@ -207,7 +207,7 @@ fn restart(lost: Option<Schedule>, pace: &Pace, run: &str, ask: &Ask, now: u64) 
         horizon,
         last: now,
         generation: now.max(known + 1),
-        run: run.to_owned(),
+        run_id: run_id.to_owned(),
     }
 }
 
@@ -406,13 +406,13 @@ pub fn freeze(state: &mut Option<Schedule>, length: Duration, now: StoreTime) ->
         last: 0,
         generation: 0,
         // No process has this name, so the next lease treats the state as lost.
-        run: String::new(),
+        run_id: String::new(),
     });
     if s.shows_a_step(now.as_micros()) {
         s.frozen_until = now.as_micros() + s.freeze_left(0);
         s.generation += 1;
         s.last = now.as_micros();
-        s.run.clear();
+        s.run_id.clear();
     }
     s.last = s.last.max(now.as_micros());
     s.frozen_until = s.frozen_until.max(until);

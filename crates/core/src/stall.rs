@@ -46,14 +46,14 @@ pub enum RouteWaits {
     /// No message waits for slots and answers alone: there is none, or all of them wait for keys and times.
     Idle,
     /// The whole route waits for something that is reported elsewhere.
-    HeldUp,
+    AsAWhole,
 }
 
 /// What happened in a route so far: totals.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RouteTotals {
     /// Calls that left. A call that is about to leave may be counted, and uncounted if it is held back.
-    pub left: u64,
+    pub sent: u64,
     /// Messages that were sent away, or were settled without a call, and calls of routes of the same or a
     /// higher priority that took slots: in all these cases the limits gave an answer.
     pub passed_over: u64,
@@ -67,7 +67,7 @@ pub struct Progress {
     seen: RouteTotals,
     looked: Option<Mono>,
     /// The highest number of calls that were seen to have left.
-    left: u64,
+    sent: u64,
     /// What it waited for at the last check.
     waited: Option<RouteWaits>,
     /// For how long messages could go since the last call.
@@ -98,14 +98,14 @@ impl Progress {
             Some(RouteWaits::ForNothingElse) => true,
             // Its slots come, and run out unused each time.
             Some(RouteWaits::ForItsTurn) => run_out,
-            Some(RouteWaits::Idle | RouteWaits::HeldUp) | None => false,
+            Some(RouteWaits::Idle | RouteWaits::AsAWhole) | None => false,
         };
         if could_go {
             self.stood += passed;
         }
         let excused = waits == RouteWaits::Idle || seen.passed_over != before.passed_over;
-        if seen.left > self.left || waits == RouteWaits::HeldUp || (excused && !run_out) {
-            self.left = seen.left.max(self.left);
+        if seen.sent > self.sent || waits == RouteWaits::AsAWhole || (excused && !run_out) {
+            self.sent = seen.sent.max(self.sent);
             self.stood = Duration::ZERO;
             self.ran_out = None;
             self.unsent = 0;

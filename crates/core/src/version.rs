@@ -7,7 +7,8 @@ use super::time::StoreTime;
 /// First versions are milliseconds and less than this, all others are microseconds and more.
 const FIRST_END: u64 = 100_000_000_000_000;
 
-/// Names one state of a policy: the store's time of the update, or more if that would not be new.
+/// Names one state of a policy: the store's time of the update, or one more than the version
+/// before, if that is later.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PolicyVersion(u64);
 

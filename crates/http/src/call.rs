@@ -22,7 +22,7 @@ use super::answer::{CallFailure, HttpAnswer, NoAnswer};
 use super::answers::reader::{AnswerReader, CallContext, ReceivedAnswer};
 use super::connections::ongoing::Ongoing;
 use super::credentials::auth::RotatingAuth;
-use super::credentials::reading::Edition;
+use super::credentials::reading::SecretVersion;
 use super::credentials::secrets::NamedSecrets;
 use super::credentials::sign::RequestSignature;
 use super::credentials::tokens::{CallToken, TokenAccepted, Tokens};
@@ -65,7 +65,7 @@ pub(super) struct PreparedRequest {
     pub(super) request: Request<Bytes>,
     pub(super) signed: Option<RequestSignature>,
     /// With which secrets it was made; `None`: it has none.
-    pub(super) edition: Option<Edition>,
+    pub(super) edition: Option<SecretVersion>,
 }
 
 /// Why a call has no token.

@@ -143,7 +143,7 @@ async fn begin(
             Ok(stream) => return Ok(stream),
             Err(NotBegun::Late) => break,
             Err(NotBegun::Wrong) => return Err(Some(wrong())),
-            Err(NotBegun::Elsewhere) => {}
+            Err(NotBegun::ConnectionTakesNone) => {}
         }
         let Some(connection) = &mut waiting else {
             waiting = Some(pool.wait());

@@ -253,7 +253,7 @@ async fn call_again(
         && job.may_move()
         && let Some(to) = job.route.sharing.other_that_sends()
     {
-        unspent.give_back().await;
+        unspent.refund().await;
         let now = pacer.store_time(clock::now());
         return job.move_to(&to, now);
     }

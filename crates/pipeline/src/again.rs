@@ -34,7 +34,7 @@ pub(super) async fn prepare_or_give_back(
     job: Box<Job>,
     pacer: &PacerHandle,
 ) -> Option<WaitingMessage> {
-    match prepare_aside(job).await? {
+    match prepare_off_thread(job).await? {
         Ok(waiting) => Some(waiting),
         Err(failed) => {
             let (job, why) = failed;
@@ -49,7 +49,9 @@ pub(super) async fn prepare_or_give_back(
 
 /// The request of a large message takes longer to make than a slot is wide: not on the thread that sends.
 /// `None`: that task ended, and its message went back to its queue.
-async fn prepare_aside(job: Box<Job>) -> Option<Result<WaitingMessage, (Box<Job>, Undecodable)>> {
+async fn prepare_off_thread(
+    job: Box<Job>,
+) -> Option<Result<WaitingMessage, (Box<Job>, Undecodable)>> {
     if job.delivery.message().body.len() <= LARGE {
         return Some(job.prepare_again());
     }

@@ -164,9 +164,9 @@ impl PacerHandle {
     }
 
     /// The policy has changed.
-    pub(super) fn adopt(&self, policy: &CurrentPolicy, paces: &RowPaces) {
+    pub(super) fn follow_policy(&self, policy: &CurrentPolicy, paces: &RowPaces) {
         self.with_rows(|rows| {
-            rows.adopt(policy, paces);
+            rows.follow_policy(policy, paces);
             self.meters.rate.set(rows.per_second());
         });
     }

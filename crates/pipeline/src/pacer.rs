@@ -225,7 +225,7 @@ impl Pacer {
             match self.scheduler.poll(now) {
                 Action::Send(waiting, slot) => {
                     self.send(waiting, slot, now);
-                    step_back().await;
+                    yield_to_newest_task().await;
                 }
                 Action::Expired(WaitingMessage { job, .. }) => {
                     job.route.calls.note_passed_over();
@@ -385,7 +385,7 @@ impl Pacer {
 
 /// Lets the task that was just spawned run, and what it wakes, before the next step. The runtime
 /// runs the newest task first.
-async fn step_back() {
+async fn yield_to_newest_task() {
     let mut stepped = false;
     std::future::poll_fn(|cx| {
         if std::mem::replace(&mut stepped, true) {
@@ -419,7 +419,7 @@ mod tests {
         let pacer = async move {
             tokio::spawn(waits);
             tokio::spawn(call);
-            step_back().await;
+            yield_to_newest_task().await;
             step.await;
         };
         runtime

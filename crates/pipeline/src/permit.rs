@@ -123,17 +123,19 @@ impl Permit {
 
     /// Gives back what is left, and waits for that: before the message asks its limits again for another route, where
     /// its own units could deny it.
-    pub(super) async fn give_back(mut self) {
+    pub(super) async fn refund(mut self) {
         if let Some(taken) = &mut self.0 {
-            let granted = taken.take_back();
+            let granted = taken.take_refundable();
             // If the store is away, they count as used.
-            taken.refunder.give_back(&granted).await;
+            taken.refunder.refund_now(&granted).await;
         }
     }
 
     /// Takes out what to give back for a message that was certainly not sent, without waiting for the drop.
-    pub(super) fn take_back(&mut self) -> Vec<GrantedCharge> {
-        self.0.as_mut().map_or_else(Vec::new, Taken::take_back)
+    pub(super) fn take_refundable(&mut self) -> Vec<GrantedCharge> {
+        self.0
+            .as_mut()
+            .map_or_else(Vec::new, Taken::take_refundable)
     }
 }
 
@@ -143,7 +145,7 @@ impl Taken {
         granted.extract_if(.., |charge| is_taken(charge)).collect()
     }
 
-    fn take_back(&mut self) -> Vec<GrantedCharge> {
+    fn take_refundable(&mut self) -> Vec<GrantedCharge> {
         self.in_flight.clear();
         std::mem::take(&mut self.granted)
     }
@@ -151,7 +153,7 @@ impl Taken {
 
 impl Drop for Taken {
     fn drop(&mut self) {
-        let granted = self.take_back();
+        let granted = self.take_refundable();
         match self.is_called {
             true => self.refunder.abandon(granted),
             false => self.refunder.ended(granted),

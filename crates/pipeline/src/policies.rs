@@ -78,7 +78,7 @@ impl PolicyDeclarer {
         by: &str,
     ) -> Result<Option<CompletedUpdate>, StoreError> {
         let update = PolicyUpdate {
-            over: known.version,
+            replaces: known.version,
             text,
             file: &known.file,
             by,
@@ -174,7 +174,7 @@ impl<T: Send> PolicyWatch<T> {
         if self.known_policy.is_new(&policy) {
             self.received = self.known_policy.receive(policy, &*file);
             let current = self.received.as_ref().map(|(current, _)| current);
-            self.following.adopt(current, clock::now());
+            self.following.follow_policy(current, clock::now());
         }
         match self.following.first().await {
             // Until it is made, no call leaves.

@@ -112,7 +112,7 @@ impl WatchedRoute {
         let totals = self.route.calls.totals();
         let others = all.saturating_sub(totals.sent);
         let seen = RouteTotals {
-            left: totals.sent,
+            sent: totals.sent,
             passed_over: totals.passed_over + others,
             ran_out: totals.ran_out,
         };
@@ -140,7 +140,7 @@ impl WatchedRoute {
         if route.gate.with(|gate| gate.breaker_limits_calls())
             || route.gate.sends().opening().is_some()
         {
-            return RouteWaits::HeldUp;
+            return RouteWaits::AsAWhole;
         }
         scheduler.route_waits(route.number, route.counting.needs(), now)
     }

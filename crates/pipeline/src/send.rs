@@ -77,14 +77,14 @@ pub(super) async fn perform(
         Err(why) => {
             count_missed_slot(slot, why, &pacer);
             // This future is rare and large: in a box it does not enlarge the future of every call.
-            Box::pin(take_back_unsent(job, permit, why, &pacer)).await;
+            Box::pin(return_unsent_to_pacer(job, permit, why, &pacer)).await;
             end_unsent_call(in_flight, &pacer);
         }
     }
 }
 
 /// The call was not written: its message waits for another slot.
-async fn take_back_unsent(job: Box<Job>, permit: Permit, why: NotSent, pacer: &PacerHandle) {
+async fn return_unsent_to_pacer(job: Box<Job>, permit: Permit, why: NotSent, pacer: &PacerHandle) {
     if let Some(journal) = job.route.ends.journal() {
         journal.uncalled(job.called());
     }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use tracing::info;
 
-use sluiced_core::dying::{ASIDE, Unfit};
+use sluiced_core::dying::{ASIDE, WhenUnfit};
 use sluiced_core::judge::DeadReason;
 use sluiced_core::limits::Room;
 use sluiced_core::message::TenantShare;
@@ -66,8 +66,8 @@ pub(super) fn judge_unfit(
     }
     let why = format!("{}: {detail}", reason.label());
     match route.fitness.record_unfit(&why) {
-        Unfit::Dies => dead(history, reason, detail, now),
-        Unfit::IsSetAside => {
+        WhenUnfit::Dies => dead(history, reason, detail, now),
+        WhenUnfit::IsSetAside => {
             let mut verdict = history.later(ASIDE, now);
             if let Verdict::Later { headers, .. } = &mut verdict {
                 headers.push((header::SET_ASIDE, HeaderValue::Text(why)));

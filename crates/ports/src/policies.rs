@@ -167,7 +167,7 @@ impl<'a> PolicyOf<'a> {
                 return Ok((done, None));
             };
             let replacement = Replacement {
-                over: before.map_or(PolicyVersion::NONE, |before| before.version),
+                replaces: before.map_or(PolicyVersion::NONE, |before| before.version),
                 policy: &after,
                 decided: now,
             };

@@ -35,7 +35,7 @@ use sluiced_core::time::{Mono, micros};
 
 use self::broker::SimulatedQueue;
 use self::event::{SimEvent, TimedEvent};
-use self::replica::{Parcel, SimulatedReplica};
+use self::replica::{HeldMessage, SimulatedReplica};
 use self::store::SimulatedStore;
 use super::dice::Dice;
 use super::setting::{Message, Setting};
@@ -235,7 +235,7 @@ impl<'a, W: FleetWatch> Fleet<'a, W> {
     }
 
     fn gone(&mut self, replica: &SimulatedReplica<'a>) {
-        if !replica.is_deaf && !self.store.is_down(self.t) {
+        if !replica.is_cut_off && !self.store.is_down(self.t) {
             self.store.leave(replica.id);
         }
         let tally = replica.scheduler.pacing().tally();
@@ -248,7 +248,7 @@ impl<'a, W: FleetWatch> Fleet<'a, W> {
             SimEvent::Start => self.start(),
             SimEvent::Back(message) => self.publish(message, false),
             SimEvent::Strike(fault) => self.strike(fault),
-            SimEvent::Arrive(parcel) => self.arrive(id, parcel),
+            SimEvent::Arrive(held) => self.arrive(id, held),
             SimEvent::Ask {
                 id: ask_id,
                 row,
@@ -263,10 +263,10 @@ impl<'a, W: FleetWatch> Fleet<'a, W> {
             SimEvent::Admit { id: ask, request } => self.decide(id, ask, request),
             SimEvent::TakeBack {
                 asker,
-                parcels,
+                held_messages,
                 sent,
-            } => self.refund(id, asker, parcels, sent),
-            SimEvent::Release { asker, parcel } => self.release(asker, &parcel),
+            } => self.refund(id, asker, held_messages, sent),
+            SimEvent::Release { asker, held } => self.release(asker, &held),
             SimEvent::Renew { asker, calls } => self.renew(asker, &calls),
             SimEvent::Freeze { wait, heard } => self.freeze(wait, heard),
             SimEvent::Declare(known) => self.declared(id, known),
@@ -289,21 +289,19 @@ impl<'a, W: FleetWatch> Fleet<'a, W> {
             SimEvent::AskFailed { id, row } => self.not_leased(replica, id, row, mono),
             SimEvent::Admitted { id, reply } => self.admitted(replica, id, reply, mono),
             SimEvent::AdmitFailed { id } => self.unanswered(replica, id, mono),
-            SimEvent::Again(parcels) => {
-                for parcel in &parcels {
-                    replica.scheduler.note_refund(parcel.keys());
+            SimEvent::Again(held_messages) => {
+                for held in &held_messages {
+                    replica.scheduler.note_refund(held.keys());
                 }
-                for parcel in parcels.into_iter().rev() {
-                    self.again(replica, parcel);
+                for held in held_messages.into_iter().rev() {
+                    self.again(replica, held);
                 }
             }
-            SimEvent::Call { parcel, slot } => self.last_look(replica, parcel, slot, mono),
-            SimEvent::Settle(parcel) => self.settle(replica, &parcel, mono),
-            SimEvent::Throttled {
-                parcel,
-                wait,
-                heard,
-            } => self.refused(replica, parcel, wait, heard, mono),
+            SimEvent::Call { held, slot } => self.last_look(replica, held, slot, mono),
+            SimEvent::Settle(held) => self.settle(replica, &held, mono),
+            SimEvent::Throttled { held, wait, heard } => {
+                self.refused(replica, held, wait, heard, mono)
+            }
             SimEvent::Frozen(row, freeze) => {
                 replica.turn = None;
                 replica
@@ -311,7 +309,7 @@ impl<'a, W: FleetWatch> Fleet<'a, W> {
                     .pacing_mut()
                     .note_freeze(row, &freeze, mono);
             }
-            SimEvent::Freed { .. } if replica.is_deaf => {}
+            SimEvent::Freed { .. } if replica.is_cut_off => {}
             SimEvent::Freed { key, units } => replica.scheduler.note_freed(key, units, mono),
             SimEvent::Beat => self.beat(replica),
             SimEvent::Handshake => self.handshake(replica, mono),
@@ -355,32 +353,32 @@ impl<'a, W: FleetWatch> Fleet<'a, W> {
         loop {
             self.review_gate(replica, mono);
             match replica.scheduler.poll(mono) {
-                Action::Send(parcel, slot) => {
+                Action::Send(held, slot) => {
                     let Some(leave_by) = replica.gate.sends().leave_by(slot.leave_by) else {
-                        self.take_back(replica, vec![parcel]);
+                        self.refund_held(replica, vec![held]);
                         continue;
                     };
                     let slot = Slot { leave_by, ..slot };
                     replica.gate.note_call(mono);
-                    for key in replica.refusals.refused_among(&parcel.own_keys()) {
+                    for key in replica.refusals.refused_among(&held.own_keys()) {
                         replica.scheduler.note_probe(key, mono);
                     }
                     let dispatch = self.spread(DISPATCH) + self.late();
-                    self.after(dispatch, replica.id, SimEvent::Call { parcel, slot });
+                    self.after(dispatch, replica.id, SimEvent::Call { held, slot });
                 }
                 Action::Lease(row, ask) => self.ask(replica, row, ask),
                 Action::Admit(question) => self.admit(replica, question),
-                Action::RanOut(parcels) => {
-                    for parcel in &parcels {
-                        self.see(replica.id, FleetEvent::RanOut { message: parcel.id });
+                Action::RanOut(held_messages) => {
+                    for held in &held_messages {
+                        self.see(replica.id, FleetEvent::RanOut { message: held.id });
                     }
-                    self.take_back(replica, parcels);
+                    self.refund_held(replica, held_messages);
                 }
-                Action::Deferred(parcels) => self.take_back(replica, parcels),
-                Action::Expired(parcel) | Action::Stale(parcel) => {
-                    self.ended(replica, parcel.id, EndWithoutCall::TooOld);
+                Action::Deferred(held_messages) => self.refund_held(replica, held_messages),
+                Action::Expired(held) | Action::Stale(held) => {
+                    self.ended(replica, held.id, EndWithoutCall::TooOld);
                 }
-                Action::SendAway(parcel, denied) => self.leaves(replica, &parcel, &denied),
+                Action::SendAway(held, denied) => self.leaves(replica, &held, &denied),
                 // No fleet here has a `once` limit, so no message is not called because of one.
                 Action::TooCostly { item, by, .. } | Action::NotCalled { item, by, .. } => {
                     let by = u8::try_from(by).unwrap_or(u8::MAX);
@@ -391,14 +389,14 @@ impl<'a, W: FleetWatch> Fleet<'a, W> {
                     replica.wake += 1;
                     let gate = replica.gate.next_review().unwrap_or(mono);
                     let until = until.into_iter().chain(tap).fold(gate, Mono::min);
-                    self.set_alarm(replica, until, mono);
+                    self.set_wake(replica, until, mono);
                     return;
                 }
             }
         }
     }
 
-    fn set_alarm(&mut self, replica: &SimulatedReplica<'a>, until: Mono, mono: Mono) {
+    fn set_wake(&mut self, replica: &SimulatedReplica<'a>, until: Mono, mono: Mono) {
         if until.since(mono) > NEVER {
             return;
         }

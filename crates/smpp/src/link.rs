@@ -6,7 +6,7 @@
 //! lock accounts that try too often.
 //!
 //! Some centres accept a bind and end the session at once, with or without an `unbind`: the account has too many binds,
-//! or the machine behind a balancer is down. So a session is good only once it lived for some seconds ([`GOOD`]). A
+//! or the machine behind a balancer is down. So a session is good only once it lived for some seconds ([`LIVED_LONG_ENOUGH`]). A
 //! shorter one counts as a failure, and the waits double until a session is good.
 
 use std::collections::BTreeSet;
@@ -33,7 +33,7 @@ use sluiced_ports::lock;
 use sluiced_telemetry::LogLimit;
 
 /// A session that lived for this long after its bind was good.
-const GOOD: Duration = Duration::from_secs(5);
+const LIVED_LONG_ENOUGH: Duration = Duration::from_secs(5);
 /// Waits after a centre could not be reached, or ended a good session.
 const UNREACHED: Backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(2));
 /// Waits after sessions that were not good.
@@ -73,7 +73,7 @@ impl BindTries {
                 self.refused += 1;
                 REFUSED.half_jitter(self.refused, fraction)
             }
-            BindEnd::Bound(lived) if lived < GOOD => {
+            BindEnd::Bound(lived) if lived < LIVED_LONG_ENOUGH => {
                 let short = self.short + 1;
                 *self = Self {
                     short,
@@ -211,9 +211,9 @@ impl Links {
                     }
                     let why = self.hold(number, stream, &stop).await;
                     let lived = clock::now().since(since);
-                    if lived >= GOOD {
-                        bound.over();
-                        failed.over();
+                    if lived >= LIVED_LONG_ENOUGH {
+                        bound.end_fault();
+                        failed.end_fault();
                     }
                     (BindEnd::Bound(lived), why)
                 }
@@ -323,7 +323,7 @@ mod tests {
             SHORTLY,
             BindEnd::Refused,
             SHORTLY,
-            BindEnd::Bound(GOOD),
+            BindEnd::Bound(LIVED_LONG_ENOUGH),
             SHORTLY,
         ];
         assert_eq!(waits(ends), [200, 1_000, 400, 200, 200]);

@@ -87,7 +87,7 @@ impl<'a> SessionReader<'a> {
                 },
                 broken = self.session.write_unwritten() => return broken,
                 () = sleep(patience) => {
-                    if let Some(why) = self.probe() {
+                    if let Some(why) = self.enquire() {
                         return why;
                     }
                 }
@@ -100,7 +100,7 @@ impl<'a> SessionReader<'a> {
     }
 
     /// The centre was silent for too long: asks whether it is there. Returns why the session ends instead, if it does.
-    fn probe(&mut self) -> Option<String> {
+    fn enquire(&mut self) -> Option<String> {
         if let Some(sequence) = self.unbind {
             return Some(self.answer_unbind(sequence));
         }

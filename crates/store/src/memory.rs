@@ -213,7 +213,7 @@ impl PolicyStore for MemoryStore {
             let version = self.decide(&self.policies, |policies, now| {
                 let stored = policies.get(limit);
                 let in_force = stored.map_or(PolicyVersion::NONE, |policy| policy.version);
-                (in_force == replacement.over).then(|| {
+                (in_force == replacement.replaces).then(|| {
                     let replaced = replacement.at(now);
                     let new_version = replaced.version;
                     policies.insert(limit.to_owned(), replaced);

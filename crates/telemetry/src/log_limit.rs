@@ -74,7 +74,7 @@ impl LogLimit {
     }
 
     /// The fault is over: the next one is logged at once. Returns whether there was one.
-    pub fn over(&self) -> bool {
+    pub fn end_fault(&self) -> bool {
         let mut state = lock(&self.state);
         state.suppressed = 0;
         state.last.take().is_some()
@@ -175,8 +175,8 @@ mod tests {
         assert_eq!(limit.fault("refused", at(31)), Some(Suppressed(0)));
         assert_eq!(limit.fault("refused", at(60)), None);
         assert_eq!(limit.fault("refused", at(91)), Some(Suppressed(1)));
-        assert!(limit.over());
-        assert!(!limit.over());
+        assert!(limit.end_fault());
+        assert!(!limit.end_fault());
         assert_eq!(limit.fault("refused", at(92)), Some(Suppressed(0)));
     }
 

@@ -50,7 +50,7 @@ pub(super) async fn run(args: &NameArgs, out: &mut (impl Write + Send)) -> Resul
         return Ok(());
     }
     let update = PolicyUpdate {
-        over: before.version,
+        replaces: before.version,
         text: &file,
         file: &before.file,
         by: &operator(),

@@ -60,7 +60,7 @@ pub(super) async fn run(
     let mut agreed = args.yes;
     for _ in 0..TRIES {
         let found = policy.inspect().await?;
-        let (before, over) = base(&opened, &args.name, found.policy.as_ref())?;
+        let (before, replaces) = base(&opened, &args.name, found.policy.as_ref())?;
         // The file of this configuration; without one, the last that a replica read.
         let mut file = opened.file(&args.name);
         if let (true, Some(policy)) = (file.is_empty(), &found.policy) {
@@ -78,7 +78,7 @@ pub(super) async fn run(
             after = ending(&after, found.now + length);
         }
         let update = PolicyUpdate {
-            over,
+            replaces,
             text: &after,
             file: &file,
             by: &by,

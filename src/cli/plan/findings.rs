@@ -19,7 +19,7 @@ use sluiced_simulation::plan::Plan;
 /// How bad it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Weight {
+pub(super) enum FindingKind {
     /// Such messages will never pass, or none passes in this time.
     StandsStill,
     /// The backlog grows for as long as messages come like this.
@@ -33,7 +33,7 @@ pub(super) enum Weight {
 /// Something to know.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Finding {
-    pub(super) weight: Weight,
+    pub(super) weight: FindingKind,
     pub(super) text: String,
 }
 
@@ -58,18 +58,21 @@ pub(super) fn findings(facts: &PlanFacts<'_>) -> Vec<Finding> {
         found.extend(facts.passed_by(limit));
     }
     found.extend(facts.held_too_few());
-    if found.iter().all(|finding| finding.weight == Weight::Note) {
+    if found
+        .iter()
+        .all(|finding| finding.weight == FindingKind::Note)
+    {
         found.extend(facts.not_gone());
     }
     found.extend(facts.ends_closed());
     found.extend(facts.silent());
     found.extend(facts.tightest());
     found.extend(facts.dead());
-    found.sort_by_key(|finding| finding.weight == Weight::Note);
+    found.sort_by_key(|finding| finding.weight == FindingKind::Note);
     found
 }
 
-const fn finding(weight: Weight, text: String) -> Option<Finding> {
+const fn finding(weight: FindingKind, text: String) -> Option<Finding> {
     Some(Finding { weight, text })
 }
 
@@ -89,7 +92,7 @@ impl PlanFacts<'_> {
             grouped(invalid as u64),
             messages(all)
         );
-        finding(Weight::StandsStill, text)
+        finding(FindingKind::StandsStill, text)
     }
 
     fn never_open(&self) -> Option<Finding> {
@@ -99,7 +102,7 @@ impl PlanFacts<'_> {
         }
         let opens = hours.zone().show(hours.opens(self.plan.start));
         let text = format!("The route is never open in this time: it opens at {opens}.");
-        finding(Weight::StandsStill, text)
+        finding(FindingKind::StandsStill, text)
     }
 
     /// The messages want more of a limit than it lets pass in this time.
@@ -130,7 +133,7 @@ impl PlanFacts<'_> {
                 often(offered),
                 short(more)
             );
-            return finding(Weight::Grows, text);
+            return finding(FindingKind::Grows, text);
         }
         let longer = (wanted - fit) / passes.max(1e-9) * 1e6;
         let text = format!(
@@ -139,7 +142,7 @@ impl PlanFacts<'_> {
             grouped(fit as u64),
             time(longer as u64)
         );
-        finding(Weight::Late, text)
+        finding(FindingKind::Late, text)
     }
 
     /// More units of a key are wanted than can pass, where a limit counts by key.
@@ -162,9 +165,9 @@ impl PlanFacts<'_> {
             },
         );
         let weight = if self.steady > 0.0 {
-            Weight::Grows
+            FindingKind::Grows
         } else {
-            Weight::Late
+            FindingKind::Late
         };
         finding(weight, text)
     }
@@ -182,7 +185,7 @@ impl PlanFacts<'_> {
             time(dear.wait),
             time(dear.others)
         );
-        finding(Weight::Note, text)
+        finding(FindingKind::Note, text)
     }
 
     /// The replicas hold too few messages at a time for the rate.
@@ -207,7 +210,14 @@ impl PlanFacts<'_> {
             time(micros(route.call)),
             often(passes)
         );
-        finding(if grows { Weight::Grows } else { Weight::Note }, text)
+        finding(
+            if grows {
+                FindingKind::Grows
+            } else {
+                FindingKind::Note
+            },
+            text,
+        )
     }
 
     /// Messages a second that the paced limit lets pass.
@@ -242,7 +252,7 @@ impl PlanFacts<'_> {
         if open && now >= before * 0.98 && self.steady > 0.0 {
             let by = (now - before).max(0.0) / half * 60.0;
             let text = format!("{head}; the backlog grows by {} a minute.", short(by));
-            return finding(Weight::Grows, text);
+            return finding(FindingKind::Grows, text);
         }
         let rest = if open && now < before {
             let more = now / ((before - now) / half) * 1e6;
@@ -250,7 +260,7 @@ impl PlanFacts<'_> {
         } else {
             String::new()
         };
-        finding(Weight::Late, format!("{head}{rest}."))
+        finding(FindingKind::Late, format!("{head}{rest}."))
     }
 
     /// Messages wait for the next opening.
@@ -263,7 +273,7 @@ impl PlanFacts<'_> {
         let text = format!(
             "It ends in closed hours: {waiting} wait for the next opening, after {closed} without a call."
         );
-        finding(Weight::Note, text)
+        finding(FindingKind::Note, text)
     }
 
     /// Nothing was sent any more, though messages waited.
@@ -281,7 +291,7 @@ impl PlanFacts<'_> {
         );
         let waiting = messages(figures.waiting);
         finding(
-            Weight::StandsStill,
+            FindingKind::StandsStill,
             format!("{since}, though {waiting} wait."),
         )
     }
@@ -311,7 +321,7 @@ impl PlanFacts<'_> {
             often(passes),
             often(account)
         );
-        finding(Weight::Note, text)
+        finding(FindingKind::Note, text)
     }
 
     fn dead(&self) -> Option<Finding> {
@@ -332,7 +342,7 @@ impl PlanFacts<'_> {
         if both.is_empty() {
             return None;
         }
-        finding(Weight::Note, format!("{}.", both.join("; ")))
+        finding(FindingKind::Note, format!("{}.", both.join("; ")))
     }
 }
 
@@ -354,7 +364,7 @@ impl PlanOmissions<'_> {
     /// Notes about the parts of the route that are not in the plan.
     pub(super) fn findings(&self, route: &Route) -> Vec<Finding> {
         let mut notes = Vec::new();
-        let mut note = |text| notes.extend(finding(Weight::Note, text));
+        let mut note = |text| notes.extend(finding(FindingKind::Note, text));
         for limit in self.assumed {
             note(format!(
                 "Each message is taken to cost 1 of limits.{limit}, whose cost is a template: --cost {limit}=1-3 says otherwise."

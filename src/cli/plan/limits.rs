@@ -41,12 +41,12 @@ pub(super) struct LimitFigures {
     /// Keys whose messages were denied.
     pub(super) held: usize,
     /// How long expensive messages waited for it.
-    pub(super) dear: Option<DearWaits>,
+    pub(super) dear: Option<CostlyWaits>,
 }
 
 /// The messages that cost most, and those that cost half as much or less.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct DearWaits {
+pub(super) struct CostlyWaits {
     pub(super) cost: u32,
     /// The longest wait of messages with this cost, in microseconds.
     pub(super) wait: u64,
@@ -220,7 +220,7 @@ pub(super) fn limits(
 }
 
 /// `None`: all messages cost about the same.
-fn dear_waits(plan: &Plan, outcome: &PlanOutcome, index: usize) -> Option<DearWaits> {
+fn dear_waits(plan: &Plan, outcome: &PlanOutcome, index: usize) -> Option<CostlyWaits> {
     let length = micros(plan.length);
     let messages = plan.messages.iter().zip(&outcome.fates);
     let costs_and_waits = messages.map(|(message, fate)| {
@@ -235,7 +235,7 @@ fn dear_waits(plan: &Plan, outcome: &PlanOutcome, index: usize) -> Option<DearWa
             .map(|(_, wait)| wait)
             .max()
     };
-    Some(DearWaits {
+    Some(CostlyWaits {
         cost,
         wait: longest(&|own| own == cost)?,
         others: longest(&|own| own <= cost / 2)?,

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::figures::Figures;
-use super::findings::{Finding, Weight};
+use super::findings::{Finding, FindingKind};
 use super::limits::{KeyFigures, LimitFigures};
 use crate::cli::text::{grouped, in_a_line, padded, plural, rough, wrapped};
 
@@ -52,7 +52,7 @@ pub(super) fn words(
         text.push('\n');
     }
     for finding in findings {
-        let mark = if finding.weight == Weight::Note {
+        let mark = if finding.weight == FindingKind::Note {
             "- "
         } else {
             "! "

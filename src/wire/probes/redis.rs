@@ -11,7 +11,7 @@ use crate::wire::{family, options, reach, stores};
 use sluiced_amqp::rabbit::probe;
 use sluiced_core::distance::{TooFar, horizon_needed};
 use sluiced_core::headroom::Headroom;
-use sluiced_core::owner::{self, FORM, Registration};
+use sluiced_core::owner::{self, Registration, STATE_FORMAT};
 use sluiced_core::policy::as_written;
 use sluiced_core::time::millis;
 use sluiced_ports::policies::PolicyOf;
@@ -63,7 +63,7 @@ pub(super) fn probe_fleet(loaded: &Loaded) -> impl Future<Output = Result<String
                 .to_vec(),
         };
         let registration = Registration {
-            form: FORM,
+            format: STATE_FORMAT,
             fleet,
             names,
         };

@@ -78,7 +78,7 @@ impl Place {
             .unwrap();
         let over = over.policy.unwrap().version;
         let update = PolicyUpdate {
-            over,
+            replaces: over,
             text: "other",
             file: "any",
             by: "op",
@@ -244,7 +244,7 @@ async fn what_was_granted_while_an_update_was_decided_is_of_the_old_policy() {
         let found = place.policy("decided").inspect().await.unwrap();
         let mut policy = found.policy;
         let update = PolicyUpdate {
-            over: version,
+            replaces: version,
             text: "other",
             file: "any",
             by: "op",
@@ -254,7 +254,7 @@ async fn what_was_granted_while_an_update_was_decided_is_of_the_old_policy() {
         let answer = place.store.admit(&[candidate], 1).await.unwrap();
         assert!(is_granted(&answer.decisions[0]));
         let replacement = Replacement {
-            over: version,
+            replaces: version,
             policy: policy.as_ref().unwrap(),
             decided: found.now,
         };

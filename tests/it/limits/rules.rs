@@ -181,7 +181,7 @@ pub(crate) fn generation(redis: &mut redis::Connection, prefix: &str) -> Option<
     let time = |name: &str| number(name).map(StoreTime::from_micros);
     Some(Generation {
         number: fields.get("number")?.parse().ok()?,
-        run: fields.get("run").cloned().unwrap_or_default(),
+        run_id: fields.get("run").cloned().unwrap_or_default(),
         writes: number("writes")?,
         guard_until: time("guard_until")?,
         lost_at: time("lost_at")?,

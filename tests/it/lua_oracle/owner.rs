@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use proptest::prelude::*;
-use sluiced_core::owner::{FORM, KEPT, Registration, StoredRegistration, foreign, register};
+use sluiced_core::owner::{
+    KEPT, Registration, STATE_FORMAT, StoredRegistration, foreign, register,
+};
 use sluiced_core::time::StoreTime;
 use sluiced_ports::store::{RegistrationAction, Store as _};
 
@@ -38,8 +40,8 @@ fn steps() -> impl Strategy<Value = Step> {
     let act =
         prop_oneof![4 => Just(RegistrationAction::Register), 1 => Just(RegistrationAction::Look)];
     prop_oneof![
-        6 => (act, 0..4_usize, 0..FLEETS.len(), prop_oneof![4 => Just(FORM), 1 => Just(FORM + 1)], names)
-            .prop_map(|(act, replica, fleet, form, names)| Step::Asks(act, replica, fleet, form, names)),
+        6 => (act, 0..4_usize, 0..FLEETS.len(), prop_oneof![4 => Just(STATE_FORMAT), 1 => Just(STATE_FORMAT + 1)], names)
+            .prop_map(|(act, replica, fleet, format, names)| Step::Asks(act, replica, fleet, format, names)),
         1 => (0..4_usize).prop_map(Step::Leaves),
         1 => prop_oneof![0..2_000_u64, 3_599_000_000..3_600_100_000_u64].prop_map(Step::Older),
     ]
@@ -94,9 +96,9 @@ proptest! {
         let mut all = BTreeMap::new();
         for step in steps {
             match step {
-                Step::Asks(act, replica, fleet, form, names) => {
+                Step::Asks(act, replica, fleet, format, names) => {
                     let fleet = FLEETS[fleet].iter().map(|&name| name.to_owned()).collect();
-                    let (replica, own) = (format!("replica {replica}"), Registration { form, fleet, names });
+                    let (replica, own) = (format!("replica {replica}"), Registration { format, fleet, names });
                     let now = redis_time(&mut connection);
                     prop_assume!(!is_at_its_end(&all, now));
                     let answer = world.runtime.block_on(store.register_names(act, &replica, &own)).unwrap();
@@ -105,14 +107,14 @@ proptest! {
                         _ => foreign(&all, &own, now),
                     };
                     let plain = |all: Vec<sluiced_core::owner::ForeignName>| {
-                        let plain = all.into_iter().map(|one| (one.name, one.fleet, one.replica, one.shared, one.form));
+                        let plain = all.into_iter().map(|one| (one.name, one.fleet, one.replica, one.shared, one.format));
                         plain.collect::<Vec<_>>()
                     };
                     prop_assert_eq!(plain(answer), plain(expected));
                 }
                 Step::Leaves(replica) => {
                     let replica = format!("replica {replica}");
-                    let none = Registration { form: FORM, fleet: Vec::new(), names: BTreeMap::new() };
+                    let none = Registration { format: STATE_FORMAT, fleet: Vec::new(), names: BTreeMap::new() };
                     let leaving = store.register_names(RegistrationAction::Leave, &replica, &none);
                     prop_assert_eq!(world.runtime.block_on(leaving).unwrap(), []);
                     all.remove(&replica);

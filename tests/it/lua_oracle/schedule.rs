@@ -63,7 +63,7 @@ fn read(connection: &mut redis::Connection) -> Option<Schedule> {
         horizon: get("horizon"),
         last: get("last"),
         generation: get("generation"),
-        run: hash
+        run_id: hash
             .get("run")
             .filter(|_| whole)
             .cloned()
@@ -195,7 +195,7 @@ impl Play<'_> {
                 slip,
             }),
             clock_view: match asked.clock_view {
-                Seen::Young => ClockView::Young,
+                Seen::Young => ClockView::Unproven,
                 Seen::Steady => ClockView::Steady {
                     generation,
                     predicted,
@@ -241,9 +241,9 @@ impl Play<'_> {
         let mut kept = read(&mut self.connection);
         // A state that lacked only this field is complete again, as it should be.
         if let (Some(kept), Some(state)) = (&mut kept, &state)
-            && state.run.is_empty()
+            && state.run_id.is_empty()
         {
-            kept.run.clear();
+            kept.run_id.clear();
         }
         prop_assert_eq!(kept, state);
         Ok(())

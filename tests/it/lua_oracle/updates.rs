@@ -206,7 +206,7 @@ impl Play<'_> {
 
     fn set(&mut self, text: usize, late: bool) -> Result<(), TestCaseError> {
         let update = PolicyUpdate {
-            over: self.known(late),
+            replaces: self.known(late),
             text: SET[text],
             file: FILES[0],
             by: "op",
@@ -237,7 +237,7 @@ impl Play<'_> {
             return Ok(());
         };
         let update = PolicyUpdate {
-            over: known.version,
+            replaces: known.version,
             text: SET[text],
             file: &known.file,
             by: "host:1",
@@ -266,7 +266,7 @@ impl Play<'_> {
             return;
         };
         let by = Duration::from_micros(by);
-        let mut times = vec![("remade_at", &mut state.remade_at)];
+        let mut times = vec![("kind_changed_at", &mut state.kind_changed_at)];
         times.extend(state.pause.as_mut().map(|p| ("paused_until", &mut p.until)));
         for (field, time) in times {
             if *time > StoreTime::default() {

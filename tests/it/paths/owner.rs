@@ -287,7 +287,7 @@ async fn a_replica_whose_states_have_another_form_is_not_joined() {
     let daemon = Daemon::start(&config);
     eventually(LONG, "it works", || provider.live().unique >= 10).await;
 
-    // What a replica of the next form would have written, if this one had not been there.
+    // What a replica of the next format would have written, if this one had not been there.
     let key = "owner-form:{fleet}:owners";
     let redis = RedisServer::shared();
     let registrations: Vec<(String, String)> = redis.ask(redis::cmd("HGETALL").arg(key)).unwrap();
@@ -301,7 +301,7 @@ async fn a_replica_whose_states_have_another_form_is_not_joined() {
         redis.ask(redis::cmd("HSET").arg(key).arg("next:7").arg(next));
     written.unwrap();
 
-    const WORDS: &str = "keeps its state in Redis in form 1, and the replica next:7 in form 2 under the same prefix `owner-form`";
+    const WORDS: &str = "keeps its state in Redis in format 1, and the replica next:7 in format 2 under the same prefix `owner-form`";
     let (code, line) = check(&config);
     assert_eq!(code, Some(1), "{line}");
     assert!(line.contains(WORDS), "{line}");
@@ -310,7 +310,7 @@ async fn a_replica_whose_states_have_another_form_is_not_joined() {
     let status = refused.ended().await;
     assert_eq!(status.code(), Some(78), "{}", refused.log());
     assert!(refused.log().contains(WORDS), "{}", refused.log());
-    refused.complaints(&["keeps its state in Redis in form"]);
+    refused.complaints(&["keeps its state in Redis in format"]);
     assert_eq!(provider.live().unique, 10, "not one call beside it");
 
     // Once the other one has left, the messages are called.

@@ -89,7 +89,7 @@ impl LocalQueue {
     }
 
     /// A line must never be sent again.
-    pub(super) fn over(&mut self, line: u64, is_dead: bool) {
+    pub(super) fn settle_line(&mut self, line: u64, is_dead: bool) {
         if let Some(checkpoint) = &mut self.checkpoint {
             checkpoint.settle(line, is_dead);
         }

@@ -64,7 +64,7 @@ pub(super) struct LocalQueue {
     /// How many of those came from each parked queue.
     out_of: Vec<usize>,
     /// By the time they come back; the number is the key of `waiting`.
-    alarms: BinaryHeap<Reverse<(Instant, u64)>>,
+    returns_at: BinaryHeap<Reverse<(Instant, u64)>>,
     pub(super) waiting: HashMap<u64, InputMessage>,
 }
 
@@ -92,7 +92,7 @@ impl LocalQueue {
             parked_count,
             out: HashMap::new(),
             out_of: ParkedQueue::all().map(|_| 0).collect(),
-            alarms: BinaryHeap::new(),
+            returns_at: BinaryHeap::new(),
             waiting: HashMap::new(),
         }
     }
@@ -124,7 +124,7 @@ impl LocalQueue {
                 break;
             }
             let wants_more = open && self.wants_more();
-            let alarm = self.alarms.peek().map(|Reverse((at, _))| *at);
+            let alarm = self.returns_at.peek().map(|Reverse((at, _))| *at);
             let due = self.checkpoint.as_ref().and_then(Checkpoint::due);
             tokio::select! {
                 Some(settlement) = settlements.recv() => self.settle(settlement).await,
@@ -198,11 +198,11 @@ impl LocalQueue {
     /// Brings back messages that have waited long enough.
     fn wake(&mut self) {
         let now = Instant::now();
-        while let Some(Reverse((at, key))) = self.alarms.peek().copied() {
+        while let Some(Reverse((at, key))) = self.returns_at.peek().copied() {
             if at > now {
                 break;
             }
-            self.alarms.pop();
+            self.returns_at.pop();
             self.ready.extend(self.waiting.remove(&key));
         }
     }
@@ -256,7 +256,7 @@ impl LocalQueue {
             "a line is no message"
         );
         if self.record(&item, reason.label(), Some(&detail)).await {
-            self.over(item.line.number, true);
+            self.settle_line(item.line.number, true);
         }
         self.events.settled(&self.route, "dead", 1);
     }
@@ -289,7 +289,7 @@ impl LocalQueue {
         match settlement.verdict {
             Verdict::Done | Verdict::Dropped => {
                 self.bytes -= item.line.text.len();
-                self.over(item.line.number, false);
+                self.settle_line(item.line.number, false);
             }
             Verdict::GiveBack => {
                 item.redelivered = true;
@@ -313,7 +313,7 @@ impl LocalQueue {
                 patch(&mut item.headers, headers);
                 item.redelivered = false;
                 let at = Instant::now() + delay;
-                self.alarms.push(Reverse((at, settlement.tag)));
+                self.returns_at.push(Reverse((at, settlement.tag)));
                 self.waiting.insert(settlement.tag, item);
             }
             Verdict::Dead { reason, headers } => {
@@ -324,7 +324,7 @@ impl LocalQueue {
                     _ => None,
                 };
                 if self.record(&item, reason.label(), detail.as_deref()).await {
-                    self.over(item.line.number, true);
+                    self.settle_line(item.line.number, true);
                 }
             }
         }

@@ -188,7 +188,7 @@ impl SharedConnection {
             state.live = None;
             if state.made.is_some_and(|made| made.elapsed() >= HEALTHY) {
                 state.failures = 0;
-                self.made.over();
+                self.made.end_fault();
             } else {
                 state.note_failure();
             }
@@ -204,7 +204,7 @@ impl SharedConnection {
                 state.live = Some(Arc::clone(&live));
                 state.not_before = None;
                 state.made = Some(Instant::now());
-                self.log.over();
+                self.log.end_fault();
                 self.link.send_replace(Link::Up);
                 if std::mem::replace(&mut state.known, true) {
                     self.events.reconnected();

@@ -62,9 +62,9 @@ const RETURN: Duration = Duration::from_secs(2);
 /// How often it is checked whether they are.
 const LOOK: Duration = Duration::from_millis(5);
 /// How long a reader can be seen after it took letters: longer than the replicas need to count them twice.
-const SIGN: Duration = Duration::from_secs(60);
+const READER_STAYS: Duration = Duration::from_secs(60);
 /// How often a reader renews its sign.
-const SIGN_EVERY: Duration = Duration::from_secs(20);
+const READER_EVERY: Duration = Duration::from_secs(20);
 /// How long closing the connections may take.
 const CLOSING: Duration = Duration::from_secs(1);
 
@@ -104,7 +104,7 @@ pub struct Letters {
 }
 
 /// The queue that is there while letters are read.
-fn sign_of(queue: &str) -> String {
+fn reader_queue_of(queue: &str) -> String {
     format!("{queue}.read")
 }
 
@@ -113,7 +113,7 @@ pub(in crate::rabbit) async fn is_read(
     live: &LiveConnection,
     queue: &str,
 ) -> Result<bool, RabbitError> {
-    match live.look_for(&sign_of(queue)).await {
+    match live.look_for(&reader_queue_of(queue)).await {
         Ok(_) => Ok(true),
         Err(RabbitError::Missing { .. }) => Ok(false),
         Err(error) => Err(error),
@@ -248,7 +248,7 @@ impl Letters {
 
     /// Leaves the sign of a reader. Without the right to do so the replicas may report what is read as gone.
     async fn sign(&mut self) {
-        let is_fresh = self.signed.is_some_and(|at| at.elapsed() < SIGN_EVERY);
+        let is_fresh = self.signed.is_some_and(|at| at.elapsed() < READER_EVERY);
         // Other queues are only looked at.
         if is_fresh || !self.queue.ends_with(".dead") {
             return;
@@ -256,7 +256,7 @@ impl Letters {
         self.signed = Some(Instant::now());
         if let Err(error) = self
             .live
-            .declare_short_lived(&sign_of(&self.queue), SIGN)
+            .declare_short_lived(&reader_queue_of(&self.queue), READER_STAYS)
             .await
         {
             tracing::debug!(queue = self.queue, %error, "no sign that letters are read");

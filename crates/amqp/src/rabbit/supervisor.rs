@@ -72,13 +72,13 @@ async fn supervise(context: Arc<RouteContext>, channels: ServeChannels) {
     // What the last session left. It comes again with the next one.
     let mut lost = Leftover::default();
     // A queue that ended the shared connection is consumed on one of its own, until a session of it has lived.
-    let mut is_apart = false;
+    let mut on_own_connection = false;
     let left = loop {
         let mut closed = closing.clone();
         let started = Instant::now();
         let session = tokio::select! {
             _ = closed.wait_for(Option::is_some) => break lost,
-            session = open(&context, is_apart) => session,
+            session = open(&context, on_own_connection) => session,
         };
         let (error, waits) = match session {
             Ok(session) => {
@@ -91,9 +91,10 @@ async fn supervise(context: Arc<RouteContext>, channels: ServeChannels) {
                         error
                     }
                 };
-                is_apart = error.is_of_own_connection() || is_apart && started.elapsed() < HEALTHY;
+                on_own_connection = error.is_of_own_connection()
+                    || on_own_connection && started.elapsed() < HEALTHY;
                 // Beside another client's exclusive consumer, which no question beforehand shows.
-                let is_refused = is_apart || matches!(error, RabbitError::Refused { .. });
+                let is_refused = on_own_connection || matches!(error, RabbitError::Refused { .. });
                 (error, if is_refused { &REFUSED } else { &BACKOFF })
             }
             // The connection has a backoff and a log line of its own.
@@ -150,8 +151,8 @@ impl SessionHistory {
     ) -> Duration {
         if started.elapsed() >= HEALTHY {
             self.failures = 0;
-            self.log.over();
-            self.again.over();
+            self.log.end_fault();
+            self.again.end_fault();
         }
         self.failures += 1;
         let now = clock::now();
@@ -170,7 +171,7 @@ enum NotOpen {
     Channel(RabbitError),
 }
 
-async fn open(context: &Arc<RouteContext>, is_apart: bool) -> Result<Session, NotOpen> {
+async fn open(context: &Arc<RouteContext>, on_own_connection: bool) -> Result<Session, NotOpen> {
     let connections = &context.connections;
     let consuming = &connections.consuming;
     // Whether the broker can be reached is found out, and reported, while the store is away, too.
@@ -180,7 +181,7 @@ async fn open(context: &Arc<RouteContext>, is_apart: bool) -> Result<Session, No
     let counting = connections.counting.acquire().await;
     let counting = counting.map_err(NotOpen::Connection)?;
     // The connection may have ended meanwhile.
-    let live = match is_apart {
+    let live = match on_own_connection {
         // The shared one has a backoff, and this one has not.
         true => consuming.connect_alone().await.map_err(NotOpen::Channel)?,
         false => consuming.acquire().await.map_err(NotOpen::Connection)?,

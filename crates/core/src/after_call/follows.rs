@@ -27,8 +27,7 @@ pub struct AfterCall {
     pub returns_units: bool,
     /// The downstream refused the message for now: that is counted with the denials.
     pub is_refused: bool,
-    /// The message was refused for nothing that the answer named, and is accepted now: its call before this one came
-    /// too early.
+    /// The call before was refused without a named reason, and this one is accepted: so the call before came too early.
     pub came_early: bool,
     /// The limit is frozen for this long, for every replica.
     pub freeze_for: Option<Duration>,

@@ -40,8 +40,8 @@ pub enum OnDenied {
     Nack,
     /// Each message goes to the dead-letter queue.
     DeadLetter,
-    /// Messages of callers, which have no queue: each waits until it is too old, and its caller is told T as soon as it
-    /// is known that it would be.
+    /// Messages of callers, which have no queue: a message waits for its turn. As soon as it is known that the turn
+    /// comes after its deadline, its caller gets T.
     TellCaller,
 }
 
@@ -113,7 +113,7 @@ impl Gate {
     }
 }
 
-/// A tap that is closed opens for a shorter wait than the one that closed it, so that it does not flutter.
+/// A tap that is closed opens for a shorter wait than the one that closed it, so that it does not open and close again and again.
 fn threshold(was: Tap, hold: Duration) -> Duration {
     match was {
         Tap::Open => hold,

@@ -7,20 +7,20 @@ use std::time::Duration;
 
 use crate::time::{Mono, micros};
 
-/// The first step ends here, in microseconds, and each of the others is a fifth longer than the one before.
+/// The upper bound of the first bucket of the histogram, in microseconds; each further bucket is a fifth wider.
 const FIRST: u64 = 200;
-const STEPS: usize = 32;
-/// After this long each counts half.
-const FADES: Duration = Duration::from_secs(30);
+const BUCKETS: usize = 32;
+/// After this long a recorded call counts half.
+const HALF_LIFE: Duration = Duration::from_secs(30);
 /// Fewer calls are not enough.
 const FEWEST_CALLS: u64 = 20;
 /// The first calls leave late because connections and replicas are starting, which says nothing of those that follow.
-const STARTS: Duration = Duration::from_secs(1);
+const STARTUP: Duration = Duration::from_secs(1);
 
 /// The latenesses of the last calls.
 #[derive(Clone, Debug, Default)]
 pub struct Lateness {
-    counts: [u64; STEPS],
+    counts: [u64; BUCKETS],
     began: Option<Mono>,
     faded: Option<Mono>,
 }
@@ -29,15 +29,15 @@ impl Lateness {
     /// A call left so late, or did not leave because it was too late. Those of the first second do not count.
     pub fn record(&mut self, late: Duration, now: Mono) {
         let began = *self.began.get_or_insert(now);
-        if now.since(began) >= STARTS {
+        if now.since(began) >= STARTUP {
             self.record_many(late, 1, now);
         }
     }
 
     fn record_many(&mut self, late: Duration, calls: u64, now: Mono) {
         self.fade(now);
-        let step = ends().position(|end| late <= end).unwrap_or(STEPS - 1);
-        self.counts[step] = self.counts[step].saturating_add(calls);
+        let bucket = ends().position(|end| late <= end).unwrap_or(BUCKETS - 1);
+        self.counts[bucket] = self.counts[bucket].saturating_add(calls);
     }
 
     /// The lateness to allow in a window of this length: with a longer one, the headroom would cost more of the rate
@@ -63,7 +63,7 @@ impl Lateness {
 
     fn fade(&mut self, now: Mono) {
         let last = *self.faded.get_or_insert(now);
-        let halves = micros(now.since(last)) / micros(FADES);
+        let halves = micros(now.since(last)) / micros(HALF_LIFE);
         if halves == 0 {
             return;
         }
@@ -80,7 +80,8 @@ impl Lateness {
 /// Where the steps end.
 fn ends() -> impl ExactSizeIterator<Item = Duration> + DoubleEndedIterator {
     // 1.2^31 = 285: the last one ends at 57 ms.
-    (0..STEPS).map(|step| Duration::from_secs_f64(FIRST as f64 * 1e-6 * 1.2_f64.powi(step as i32)))
+    (0..BUCKETS)
+        .map(|bucket| Duration::from_secs_f64(FIRST as f64 * 1e-6 * 1.2_f64.powi(bucket as i32)))
 }
 
 #[cfg(test)]

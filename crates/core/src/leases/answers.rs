@@ -27,7 +27,7 @@ impl LeaseHolder {
         self.asks.due = None;
         self.tally.guarded += u64::from(answer.guarded);
         let trip = now.since(sent);
-        let is_close = trip <= (self.rough() * 2).max(self.asks.trip * 2);
+        let is_close = trip <= (self.largest_doubt() * 2).max(self.asks.trip * 2);
         self.asks.trip = smoothed(self.asks.trip, trip);
         if answer.version == self.policy_version {
             self.outdated = None;
@@ -41,7 +41,11 @@ impl LeaseHolder {
             self.tally.denied += u64::from(want > 0);
             return;
         }
-        if self.clock.learn(sent, answer.now, now, self.rough()) == ClockReading::Stepped {
+        if self
+            .clock
+            .learn(sent, answer.now, now, self.largest_doubt())
+            == ClockReading::Stepped
+        {
             // The grant was made on a stepped clock, and other replicas may not have noticed the step yet.
             self.tally.discarded += answer.grant.map_or(0, |grant| u64::from(grant.count.get()));
             self.discard_unsure();
@@ -108,7 +112,8 @@ impl LeaseHolder {
     fn begin(&mut self, answer: &LeaseAnswer, sent: Mono, now: Mono) {
         self.generation = KnownGeneration::Steady(answer.generation);
         self.clock = ClockMap::default();
-        self.clock.learn(sent, answer.now, now, self.rough());
+        self.clock
+            .learn(sent, answer.now, now, self.largest_doubt());
         self.discard_unsure();
         self.slots.keep_times();
         self.turn = answer.turn;

@@ -18,7 +18,7 @@ const CHECK_CLOCK: Duration = Duration::from_secs(10);
 const CHECK_WAIT: Duration = Duration::from_millis(800);
 /// Where many replicas take turns at a fast limit, each of them waits less than this.
 const LONG_WAIT: Duration = Duration::from_secs(4);
-/// A mapping that is too rough is improved by asks so far apart.
+/// A mapping that is too largest_doubt is improved by asks so far apart.
 const MAPPING_GAP: Duration = Duration::from_millis(10);
 
 /// What the next message needs of its slots.
@@ -99,7 +99,7 @@ impl LeaseHolder {
     }
 
     fn clock_view(&self, now: Mono) -> ClockView {
-        let trusted = self.clock.held_for(self.pace.distrust(), now) && !self.is_rough(now);
+        let trusted = self.clock.held_for(self.pace.distrust(), now) && !self.is_mapping_rough(now);
         match (self.generation, self.clock.to_store(now)) {
             (KnownGeneration::Stepped(generation), Some(predicted)) => ClockView::Stepped {
                 generation,
@@ -111,7 +111,7 @@ impl LeaseHolder {
                     predicted,
                 }
             }
-            _ => ClockView::Young,
+            _ => ClockView::Unproven,
         }
     }
 
@@ -133,7 +133,7 @@ impl LeaseHolder {
             Some(_) => self.asks.failures.retry_at(),
             None if matches!(self.generation, KnownGeneration::Stepped(_)) => Mono::default(),
             None if !self.slots.is_sure() => Mono::default(),
-            None if self.is_rough(checked) => checked + MAPPING_GAP,
+            None if self.is_mapping_rough(checked) => checked + MAPPING_GAP,
             None if self.outdated.is_some() => self.next_check().min(routine),
             None if demand > self.leased() => self.next_turn().min(routine).min(self.next_check()),
             None if self.shut_until.is_some() => self.next_check().min(routine),

@@ -6,8 +6,8 @@ use std::time::Duration;
 use crate::schedule::{Grant, Pace};
 use crate::time::{ClockMap, Mono, StoreTime};
 
-/// For this many times the late limit after a missed slot, a replica counts as strained.
-const STRAINED: u32 = 4;
+/// A replica that dropped a slot counts as overloaded for this many times as long as a call may be late.
+const OVERLOADED: u32 = 4;
 
 /// A slot that may be used now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -117,7 +117,7 @@ impl HeldSlots {
             }
             // Each lease has its own: of the next one less may be known.
             let late = self.late_limit(own)?;
-            let strained = last.is_some_and(|at| now.since(at) <= late * STRAINED);
+            let strained = last.is_some_and(|at| now.since(at) <= late * OVERLOADED);
             let limit = match (strained, has_missed) {
                 (false, _) => in_time(late),
                 (true, false) => late * 3 / 4,

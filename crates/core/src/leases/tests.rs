@@ -272,7 +272,7 @@ fn the_later_end_of_a_freeze_and_a_pause_says_why_there_is_no_slot() {
     }
 }
 
-/// The mapping was rough when the slots were granted, and is exact when they are used.
+/// The mapping was largest_doubt when the slots were granted, and is exact when they are used.
 #[test]
 fn slots_fall_due_and_leave_by_the_same_mapping() {
     let mut holder = LeaseHolder::new(pace("400/1s"), Jitter::new(0));
@@ -292,16 +292,19 @@ fn slots_fall_due_and_leave_by_the_same_mapping() {
                 Duration::from_secs(11)
             };
     }
-    let (rough, due) = (holder.late_limit(now), holder.next_slot());
-    assert!(rough <= Duration::from_micros(LATE - 2_000), "{rough:?}");
+    let (largest_doubt, due) = (holder.late_limit(now), holder.next_slot());
+    assert!(
+        largest_doubt <= Duration::from_micros(LATE - 2_000),
+        "{largest_doubt:?}"
+    );
     now = now + Duration::from_millis(10);
     holder.ask(now, 5, &LeaseHint::PLAIN).expect("another ask");
     holder.note_answer(&answer(now), now);
     assert!(holder.clock().error(now) < Some(Duration::from_millis(1)));
     let fine = holder.late_limit(now);
-    assert!(fine > rough, "{fine:?}");
+    assert!(fine > largest_doubt, "{fine:?}");
     // What the slots gain at one end was added at the other.
-    let gained = (fine - rough) / 2;
+    let gained = (fine - largest_doubt) / 2;
     assert!(holder.next_slot().map(|at| at + gained) <= due, "{fine:?}");
 }
 

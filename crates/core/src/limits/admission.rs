@@ -193,8 +193,8 @@ pub fn decide(
 
 fn decide_one(candidate: &CellCandidate<'_>, cells: &mut [Cell], now: StoreTime) -> Decision {
     let charges = &candidate.charges;
-    if let Some(shut) = shut(charges, now) {
-        return shut;
+    if let Some(not_askable) = not_askable(charges, now) {
+        return not_askable;
     }
     if let Some(by) = charges
         .iter()
@@ -228,7 +228,7 @@ fn decide_one(candidate: &CellCandidate<'_>, cells: &mut [Cell], now: StoreTime)
 }
 
 /// The decision where a limit may not be asked.
-fn shut(charges: &[CellCharge<'_>], now: StoreTime) -> Option<Decision> {
+fn not_askable(charges: &[CellCharge<'_>], now: StoreTime) -> Option<Decision> {
     let outdated = |charge: &CellCharge<'_>| charge.limit.access == LimitAccess::Outdated;
     if let Some(by) = charges.iter().position(outdated) {
         return Some(Decision::Outdated { by });

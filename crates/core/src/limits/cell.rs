@@ -47,7 +47,7 @@ pub struct PolicyState {
     /// An operator opened it then: earlier losses do not close it. Zero: never.
     pub opened_at: StoreTime,
     /// The kind of the limit changed then, and the new kind cannot read what was taken before. Zero: never.
-    pub remade_at: StoreTime,
+    pub kind_changed_at: StoreTime,
 }
 
 impl LimitAccess {

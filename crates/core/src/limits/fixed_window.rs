@@ -41,7 +41,7 @@ pub struct FixedWindow {
     /// From the start of a window to the start of the next; for a calendar, the longest.
     length: u64,
     /// What is kept free at the end of a window.
-    guard: u64,
+    end_margin: u64,
     /// The boundaries of the calendar's windows around now.
     bounds: Vec<u64>,
     pub(super) headroom: Headroom,
@@ -149,7 +149,7 @@ impl FixedWindow {
         remembered(length)?;
         Ok(Self {
             limit: u64::from(units.get()),
-            guard: match frame {
+            end_margin: match frame {
                 // The last headroom of `length` is after the downstream's end.
                 WindowFrame::FirstCall => 2 * micros(all),
                 WindowFrame::Epoch | WindowFrame::Calendar(_) => micros(all),
@@ -161,7 +161,7 @@ impl FixedWindow {
         })
     }
 
-    /// Limit, frame, length and guard, for the script; the boundaries follow.
+    /// Limit, frame, length and end margin, for the script; the boundaries follow.
     #[must_use]
     pub const fn numbers(&self) -> [u64; 4] {
         let frame = match self.frame {
@@ -169,7 +169,7 @@ impl FixedWindow {
             WindowFrame::Epoch => 1,
             WindowFrame::Calendar(_) => 2,
         };
-        [self.limit, frame, self.length, self.guard]
+        [self.limit, frame, self.length, self.end_margin]
     }
 
     /// The boundaries of the calendar's windows around and after `now`; none for other windows.
@@ -253,7 +253,7 @@ impl Kind for FixedWindow {
             let later = self.bounds.iter().find(|bound| **bound > now);
             return Fit::at(later.copied().unwrap_or(now + UNKNOWN));
         };
-        if now < window.end - self.guard && window.used + cost <= self.limit {
+        if now < window.end - self.end_margin && window.used + cost <= self.limit {
             Fit::Now
         } else {
             Fit::at(window.end)
@@ -287,7 +287,7 @@ impl Kind for FixedWindow {
                 reset_at: StoreTime::from_micros(now),
             };
         };
-        let is_open = now < window.end - self.guard;
+        let is_open = now < window.end - self.end_margin;
         Room {
             remaining: if is_open {
                 self.limit.saturating_sub(window.used)

@@ -67,7 +67,7 @@ pub struct Generation {
     /// Grows with each loss.
     pub number: u64,
     /// The process of the store that wrote the record.
-    pub run: String,
+    pub run_id: String,
     /// Grants written so far, in all generations.
     pub writes: u64,
     /// Nothing is granted before this time; replicas report what they remember.
@@ -97,7 +97,7 @@ impl Generation {
     pub const fn whole() -> Self {
         Self {
             number: 1,
-            run: String::new(),
+            run_id: String::new(),
             writes: 0,
             guard_until: StoreTime::from_micros(0),
             lost_at: StoreTime::from_micros(0),
@@ -122,7 +122,7 @@ impl Generation {
         if self.guard_until > now {
             return Some((self.guard_until, ClosedReason::Guard));
         }
-        let mut lost_at = self.lost_at.max(in_force.remade_at);
+        let mut lost_at = self.lost_at.max(in_force.kind_changed_at);
         if matches!(rule, Rule::FixedWindow(_)) {
             lost_at = lost_at.max(self.back_at);
         }
@@ -141,13 +141,18 @@ impl Generation {
 
 /// The generation that a question at `now` falls into, given the store's record and its process.
 #[must_use]
-pub fn enter(record: Option<Generation>, run: &str, memory: Memory, now: StoreTime) -> Generation {
+pub fn enter(
+    record: Option<Generation>,
+    run_id: &str,
+    memory: Memory,
+    now: StoreTime,
+) -> Generation {
     let Some(mut record) = record else {
         let lost = memory.number > 0;
         return Generation {
             // Milliseconds, so that a new number is larger even if no replica remembers the last.
             number: (memory.number + 1).max(now.as_micros() / 1_000),
-            run: run.to_owned(),
+            run_id: run_id.to_owned(),
             writes: memory.writes,
             guard_until: if lost {
                 StoreTime::default()
@@ -167,7 +172,7 @@ pub fn enter(record: Option<Generation>, run: &str, memory: Memory, now: StoreTi
     if more || older || stepped == Some(Direction::Forward) {
         return Generation {
             number: next,
-            run: run.to_owned(),
+            run_id: run_id.to_owned(),
             writes: record.writes.max(memory.writes),
             guard_until: StoreTime::default(),
             lost_at: now,
@@ -178,8 +183,8 @@ pub fn enter(record: Option<Generation>, run: &str, memory: Memory, now: StoreTi
     if stepped == Some(Direction::Back) {
         (record.number, record.back_at, record.is_new) = (next, now, false);
     }
-    if record.run != run {
-        run.clone_into(&mut record.run);
+    if record.run_id != run_id {
+        run_id.clone_into(&mut record.run_id);
         record.guard_until = now + GUARD;
     }
     // The clock went back: a time ahead is at most its full length away.
@@ -269,7 +274,7 @@ mod tests {
     #[test]
     fn a_change_of_kind_is_a_loss_of_that_limit() {
         let remade = PolicyState {
-            remade_at: NOW,
+            kind_changed_at: NOW,
             ..PolicyState::default()
         };
         let closed = |wait, state, now| {

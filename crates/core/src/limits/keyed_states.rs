@@ -26,7 +26,7 @@ pub struct KeyedStates<N> {
     /// The replicas that wait for calls of a key to end, first come, first served.
     waiting: HashMap<N, Vec<u32>>,
     /// How many states there may be before the next sweep.
-    room: usize,
+    sweep_at: usize,
 }
 
 impl<N> Default for KeyedStates<N> {
@@ -34,7 +34,7 @@ impl<N> Default for KeyedStates<N> {
         Self {
             known: HashMap::new(),
             waiting: HashMap::new(),
-            room: SWEEP_MIN,
+            sweep_at: SWEEP_MIN,
         }
     }
 }
@@ -212,9 +212,9 @@ impl<N: Clone + Eq + Hash> KeyedStates<N> {
             return;
         }
         self.known.insert(name.clone(), (state, dies));
-        if self.known.len() > self.room {
+        if self.known.len() > self.sweep_at {
             self.known.retain(|_, (_, dies)| *dies > now);
-            self.room = (2 * self.known.len()).max(SWEEP_MIN);
+            self.sweep_at = (2 * self.known.len()).max(SWEEP_MIN);
         }
     }
 

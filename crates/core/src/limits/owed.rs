@@ -62,7 +62,7 @@ impl Rule {
         let Some(state) = state.filter(|state| state.owed.units > 0) else {
             return 0;
         };
-        let rested = now.as_micros().saturating_sub(self.rests_from(state));
+        let rested = now.as_micros().saturating_sub(self.idle_from(state));
         let paid = (rested / self.span()).saturating_mul(self.max_cost());
         self.counted(state.owed.units).saturating_sub(paid)
     }
@@ -82,7 +82,7 @@ impl Rule {
     /// When a cost fits together with what is owed, if that is more than the limit ever holds.
     pub(super) fn fit_behind_debt(&self, state: &LimitState, cost: u64) -> Fit {
         let beyond = (cost + self.counted(state.owed.units)).saturating_sub(self.max_cost());
-        Fit::at(self.rests_from(state) + beyond.div_ceil(self.max_cost()) * self.span())
+        Fit::at(self.idle_from(state) + beyond.div_ceil(self.max_cost()) * self.span())
     }
 
     /// From when on nothing is owed if nothing else is taken, in microseconds; zero if nothing is owed.
@@ -93,8 +93,8 @@ impl Rule {
         }
     }
 
-    /// Since when all of the limit is back and pays what is owed.
-    fn rests_from(&self, state: &LimitState) -> u64 {
+    /// From when on the limit is full again, so that what comes back pays the debt.
+    fn idle_from(&self, state: &LimitState) -> u64 {
         self.back_at(&state.taken).max(state.owed.from)
     }
 

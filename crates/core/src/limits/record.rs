@@ -1,6 +1,6 @@
 //! States as text, as the store keeps them.
 //!
-//! A letter for the kind and the numbers of the state, with a space in between: short, because there may be a
+//! A character for the kind and the numbers of the state, with a space in between: short, because there may be a
 //! million of them, and readable with `redis-cli`. A log has its last time and its units together, then its
 //! first time in full, and only the differences of the others. A next return that lies ahead follows behind a bar,
 //! the quota that the downstream reported behind another one, and units that calls used beyond their cost

@@ -147,7 +147,7 @@ impl TokenBucket {
 
     /// The state within the range of these numbers: others may have left a larger debt, or a
     /// fraction of another size.
-    fn sound(&self, s: &Tokens, now: u64) -> Tokens {
+    fn clamped(&self, s: &Tokens, now: u64) -> Tokens {
         Tokens {
             tokens: s.tokens.max(-self.borrow),
             last: s.last.min(now),
@@ -168,7 +168,7 @@ impl TokenBucket {
             last: now,
             rem: 0,
         };
-        let s = self.sound(s, now);
+        let s = self.clamped(s, now);
         // Other numbers may have left more tokens than it can hold.
         if s.tokens >= self.capacity {
             return full;
@@ -220,7 +220,7 @@ impl Kind for TokenBucket {
     }
 
     fn as_of(&self, tokens: &Tokens, now: u64) -> (Tokens, bool) {
-        (self.sound(tokens, now), tokens.last > now)
+        (self.clamped(tokens, now), tokens.last > now)
     }
 
     fn fit(&self, tokens: Option<&Tokens>, now: u64, cost: u64) -> Fit {

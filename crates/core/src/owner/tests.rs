@@ -9,7 +9,7 @@ fn of(fleet: &str, names: &[(&str, bool)]) -> Registration {
         .iter()
         .map(|(name, shared)| ((*name).to_owned(), *shared));
     Registration {
-        form: FORM,
+        format: STATE_FORMAT,
         fleet: vec![fleet.to_owned()],
         names: names.collect(),
     }
@@ -29,7 +29,7 @@ fn a_name_of_another_fleet_is_refused_and_nothing_is_registered() {
         replica: "one".to_owned(),
         ago: Duration::from_secs(3),
         shared: false,
-        form: FORM,
+        format: STATE_FORMAT,
     };
     assert_eq!(refused, [expected]);
     assert_eq!(all.keys().collect::<Vec<_>>(), ["one"]);
@@ -129,19 +129,19 @@ fn a_replica_of_another_form_is_refused_even_of_the_same_fleet() {
     register(&mut all, "host:7", &of("a", &names), NOW);
     for fleet in ["a", "b"] {
         let next = Registration {
-            form: FORM + 1,
+            format: STATE_FORMAT + 1,
             ..of(fleet, &names[..1])
         };
         let refused = register(&mut all, "host:8", &next, NOW + Duration::from_secs(3));
         assert_eq!(refused.len(), 1, "{refused:?}");
         assert_eq!(
-            (&*refused[0].name, refused[0].form),
-            ("limits.account", FORM)
+            (&*refused[0].name, refused[0].format),
+            ("limits.account", STATE_FORMAT)
         );
     }
     // Without a name in common they do not meet.
     let apart = Registration {
-        form: FORM + 1,
+        format: STATE_FORMAT + 1,
         ..of("a", &[("limits.mail", false)])
     };
     assert_eq!(register(&mut all, "host:9", &apart, NOW), []);
@@ -149,7 +149,7 @@ fn a_replica_of_another_form_is_refused_even_of_the_same_fleet() {
     let refused = foreign(&all, &of("a", &[("limits.mail", false)]), NOW);
     assert_eq!(
         in_words("a", "sluiced", &refused),
-        "this version keeps its state in Redis in form 1, and the replica host:9 in form 2 under the same prefix `sluiced` (it was there 0 s ago): \
+        "this version keeps its state in Redis in format 1, and the replica host:9 in format 2 under the same prefix `sluiced` (it was there 0 s ago): \
          the two cannot keep one limit together. Stop all replicas of the other version first (one that was killed counts for an hour), \
          or write another prefix in [redis] of this one, if the two share no limit"
     );

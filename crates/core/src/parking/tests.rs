@@ -127,7 +127,7 @@ fn looking_rests_when_it_found_no_message_and_goes_on_when_one_comes() {
     };
     assert_eq!(look(999, at(0)), Choice::Park);
     assert_eq!(look(1_000, at(0)), Choice::Keep);
-    assert_eq!(look(500, at(0)), Choice::Keep, "resting");
+    assert_eq!(look(500, at(0)), Choice::Keep, "search_paused");
     assert_eq!(look(250, at(0)), Choice::Park, "looking again");
     assert_eq!(look(1_000, at(0)), Choice::Keep);
     parking.note_arrival(of(2), CameFrom::Work, Some(900), at(0));

@@ -10,7 +10,7 @@ use crate::time::StoreTime;
 #[derive(Clone, Copy, Debug)]
 pub struct Replacement<'a> {
     /// The version of the other one; [`PolicyVersion::NONE`]: there was none.
-    pub over: PolicyVersion,
+    pub replaces: PolicyVersion,
     /// The policy after the update. The store writes the times of [`Replacement::times`] into it.
     pub policy: &'a LimitPolicy,
     /// When it was decided. The store replaces the other one later, and all that it grants until then is granted under
@@ -34,8 +34,8 @@ pub struct ReplacementTimes {
     pub version: Stamp,
     /// The version that brought the current policy ([`LimitPolicy::changed`]).
     pub changed: Stamp,
-    /// When the kind of the limit last changed ([`LimitPolicy::remade_at`]); zero: never.
-    pub remade_at: Stamp,
+    /// When the kind of the limit last changed ([`LimitPolicy::kind_changed_at`]); zero: never.
+    pub kind_changed_at: Stamp,
     /// Zero: it is not paused.
     pub paused_until: Stamp,
 }
@@ -46,7 +46,7 @@ impl Replacement<'_> {
     #[must_use]
     pub fn times(&self) -> ReplacementTimes {
         let (policy, decided) = (self.policy, self.decided);
-        let is_new = policy.version == self.over.next(decided);
+        let is_new = policy.version == self.replaces.next(decided);
         let stamp = |is_of_update: bool, kept: u64, length: Duration| {
             if is_new && is_of_update {
                 Stamp::Later(length)
@@ -55,12 +55,16 @@ impl Replacement<'_> {
             }
         };
         let (version, changed) = (policy.version.number(), policy.changed.number());
-        let remade_at = policy.remade_at;
+        let kind_changed_at = policy.kind_changed_at;
         let pause = policy.pause.as_ref();
         ReplacementTimes {
             version: stamp(true, version, Duration::ZERO),
             changed: stamp(changed == version, changed, Duration::ZERO),
-            remade_at: stamp(remade_at == decided, remade_at.as_micros(), Duration::ZERO),
+            kind_changed_at: stamp(
+                kind_changed_at == decided,
+                kind_changed_at.as_micros(),
+                Duration::ZERO,
+            ),
             paused_until: pause.map_or(Stamp::Kept(0), |pause| {
                 let is_of_update = pause.until == decided + pause.length;
                 stamp(is_of_update, pause.until.as_micros(), pause.length)
@@ -73,13 +77,13 @@ impl Replacement<'_> {
     pub fn at(&self, now: StoreTime) -> LimitPolicy {
         let micros = |stamp: Stamp| match stamp {
             Stamp::Kept(micros) => micros,
-            Stamp::Later(length) => (now + length).as_micros().max(self.over.number() + 1),
+            Stamp::Later(length) => (now + length).as_micros().max(self.replaces.number() + 1),
         };
         let times = self.times();
         let mut policy = self.policy.clone();
         policy.version = PolicyVersion::new(micros(times.version));
         policy.changed = PolicyVersion::new(micros(times.changed));
-        policy.remade_at = StoreTime::from_micros(micros(times.remade_at));
+        policy.kind_changed_at = StoreTime::from_micros(micros(times.kind_changed_at));
         if let Some(pause) = &mut policy.pause {
             pause.until = StoreTime::from_micros(micros(times.paused_until));
         }

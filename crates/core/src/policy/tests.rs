@@ -27,7 +27,7 @@ fn declare(stored: &mut Option<LimitPolicy>, replica: &Declaration, now: StoreTi
 
 fn over<'a>(before: &LimitPolicy, text: &'a str) -> PolicyUpdate<'a> {
     PolicyUpdate {
-        over: before.version,
+        replaces: before.version,
         text,
         file: "",
         by: "op",
@@ -127,11 +127,11 @@ fn a_file_that_changes_the_kind_is_remembered_whatever_follows() {
     let window = "kind=fixed_window rate=3/1h";
     let mut stored = None;
     let first = declare(&mut stored, &file("a", log, None), at(10));
-    assert_eq!(first.remade_at, at(0));
+    assert_eq!(first.kind_changed_at, at(0));
     let other = file("a", "kind=sliding_log rate=4/1h", None);
-    assert_eq!(declare(&mut stored, &other, at(20)).remade_at, at(0));
+    assert_eq!(declare(&mut stored, &other, at(20)).kind_changed_at, at(0));
     let changed = declare(&mut stored, &file("a", window, None), at(30));
-    assert_eq!(changed.remade_at, at(30));
+    assert_eq!(changed.kind_changed_at, at(30));
     // Later versions have it, too, and a store that loses it gets it back.
     set(
         &mut stored,
@@ -141,9 +141,9 @@ fn a_file_that_changes_the_kind_is_remembered_whatever_follows() {
     pause(&mut stored, Duration::ZERO, "op", at(50));
     let latest = stored.take();
     let again = file("b", window, latest);
-    assert_eq!(declare(&mut stored, &again, at(60)).remade_at, at(30));
+    assert_eq!(declare(&mut stored, &again, at(60)).kind_changed_at, at(30));
     let back = declare(&mut stored, &file("a", log, None), at(70));
-    assert_eq!(back.remade_at, at(70));
+    assert_eq!(back.kind_changed_at, at(70));
 }
 
 #[test]
@@ -163,7 +163,7 @@ fn a_pause_bars_and_resume_opens_and_each_is_a_word() {
             sums: Vec::new(),
             want: 5,
             turn: None,
-            clock_view: super::super::schedule::ClockView::Young,
+            clock_view: super::super::schedule::ClockView::Unproven,
             lead: Duration::ZERO,
         };
         let limit = (&pace, known);
@@ -254,9 +254,9 @@ fn an_update_has_the_time_at_which_the_store_replaced_the_policy() {
     };
     let mut policy = None;
     let first = declare(&mut policy, &declaration("kind=paced rate=1/1s"), read);
-    let replaced = |over: PolicyVersion, policy: &LimitPolicy, decided| {
+    let replaced = |replaces: PolicyVersion, policy: &LimitPolicy, decided| {
         let replacement = Replacement {
-            over,
+            replaces,
             policy,
             decided,
         };
@@ -270,15 +270,18 @@ fn an_update_has_the_time_at_which_the_store_replaced_the_policy() {
     let other = declare(&mut policy, &declaration("kind=gcra rate=1/1s"), read);
     let made = replaced(first.version, &other, read);
     assert_eq!(made.version.number(), written.as_micros());
-    assert_eq!((made.changed, made.remade_at), (made.version, written));
+    assert_eq!(
+        (made.changed, made.kind_changed_at),
+        (made.version, written)
+    );
     let minute = Duration::from_secs(60);
     let later = StoreTime::from_micros(5_000_500);
     pause(&mut policy, minute, "op", later).unwrap();
     let paused = replaced(other.version, policy.as_ref().unwrap(), later);
     assert_eq!(paused.pause.unwrap().until, written + minute);
     assert_eq!(
-        (paused.changed, paused.remade_at),
-        (other.changed, other.remade_at)
+        (paused.changed, paused.kind_changed_at),
+        (other.changed, other.kind_changed_at)
     );
     assert_eq!(
         replaced(PolicyVersion::NONE, &other, later),

@@ -23,8 +23,8 @@ fn refused<'a>(message: u64, keys: &'a [KeyId]) -> Refusal<'a> {
 fn one_refusal_between_calls_that_pass_is_about_its_message() {
     let mut refusals = Refusals::default();
     for round in 0..100 {
-        let ruling = refusals.rule_on(&refused(7, &[]), NOW);
-        assert!(!ruling.is_about_all, "{round}");
+        let effect = refusals.note_refused(&refused(7, &[]), NOW);
+        assert!(!effect.is_about_all, "{round}");
         assert!(refusals.note_accepted(&[], NOW).is_empty());
     }
 }
@@ -33,21 +33,21 @@ fn one_refusal_between_calls_that_pass_is_about_its_message() {
 fn the_same_message_again_says_nothing_about_others() {
     let mut refusals = Refusals::default();
     for _ in 0..100 {
-        assert!(!refusals.rule_on(&refused(7, &[]), NOW).is_about_all);
+        assert!(!refusals.note_refused(&refused(7, &[]), NOW).is_about_all);
     }
 }
 
 #[test]
 fn two_messages_in_a_row_are_about_all_and_then_each_one_is_until_a_call_passes() {
     let mut refusals = Refusals::default();
-    assert!(!refusals.rule_on(&refused(1, &[]), NOW).is_about_all);
+    assert!(!refusals.note_refused(&refused(1, &[]), NOW).is_about_all);
     for message in 2..9 {
-        let ruling = refusals.rule_on(&refused(message, &[]), NOW);
-        assert!(ruling.is_about_all && !ruling.others_pass, "{message}");
-        assert_eq!(ruling.wait, SECOND);
+        let effect = refusals.note_refused(&refused(message, &[]), NOW);
+        assert!(effect.is_about_all && !effect.others_pass, "{message}");
+        assert_eq!(effect.wait, SECOND);
     }
     refusals.note_accepted(&[], NOW);
-    assert!(!refusals.rule_on(&refused(9, &[]), NOW).is_about_all);
+    assert!(!refusals.note_refused(&refused(9, &[]), NOW).is_about_all);
 }
 
 #[test]
@@ -63,16 +63,16 @@ fn a_key_that_a_refusal_names_is_refused_until_a_call_of_it_passes() {
 #[test]
 fn messages_of_one_key_are_about_that_key_and_the_others_go_on() {
     let mut refusals = Refusals::default();
-    assert_eq!(refusals.rule_on(&refused(1, &[5]), NOW).keys, []);
-    let ruling = refusals.rule_on(&refused(2, &[5]), NOW);
+    assert_eq!(refusals.note_refused(&refused(1, &[5]), NOW).keys, []);
+    let effect = refusals.note_refused(&refused(2, &[5]), NOW);
     assert_eq!(
-        (ruling.keys, ruling.is_about_all),
+        (effect.keys, effect.is_about_all),
         (vec![(5, SECOND)], false)
     );
     assert_eq!(refusals.refused_among(&[4, 5]).collect::<Vec<_>>(), [5]);
     // Another key passes: the first one stays refused, and one refusal confirms it.
     assert_eq!(refusals.note_accepted(&[6], NOW), []);
-    let later = refusals.rule_on(&refused(3, &[5]), NOW + SECOND * 7);
+    let later = refusals.note_refused(&refused(3, &[5]), NOW + SECOND * 7);
     assert_eq!(later.keys, [(5, SECOND * 7)], "longer each time");
     assert_eq!(refusals.note_accepted(&[5], NOW), [5]);
     assert_eq!(refusals.refused_among(&[5]).count(), 0);
@@ -81,8 +81,8 @@ fn messages_of_one_key_are_about_that_key_and_the_others_go_on() {
 #[test]
 fn two_keys_in_a_row_are_about_all() {
     let mut refusals = Refusals::default();
-    refusals.rule_on(&refused(1, &[5]), NOW);
-    assert!(refusals.rule_on(&refused(2, &[6]), NOW).is_about_all);
+    refusals.note_refused(&refused(1, &[5]), NOW);
+    assert!(refusals.note_refused(&refused(2, &[6]), NOW).is_about_all);
 }
 
 #[test]
@@ -95,10 +95,10 @@ fn a_message_waits_longer_each_time_and_not_for_ever() {
             refused_for,
             ..refused(1, &[])
         };
-        let ruling = refusals.rule_on(&refusal, NOW);
-        assert!(ruling.others_pass);
-        refused_for += ruling.wait;
-        waits.push(ruling.wait.as_secs());
+        let effect = refusals.note_refused(&refusal, NOW);
+        assert!(effect.others_pass);
+        refused_for += effect.wait;
+        waits.push(effect.wait.as_secs());
     }
     let expected = [1, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 600, 600, 600];
     assert_eq!(waits, expected);
@@ -106,7 +106,7 @@ fn a_message_waits_longer_each_time_and_not_for_ever() {
         wait: SECOND * 3600,
         ..refused(1, &[])
     };
-    assert_eq!(refusals.rule_on(&long, NOW).wait, SECOND * 3600);
+    assert_eq!(refusals.note_refused(&long, NOW).wait, SECOND * 3600);
 }
 
 #[test]
@@ -117,29 +117,33 @@ fn an_answer_that_names_its_message_is_about_no_other() {
             scope: Scope::Message,
             ..refused(message, &[3])
         };
-        let ruling = refusals.rule_on(&refusal, NOW);
-        assert!(!ruling.is_about_all && ruling.keys.is_empty() && ruling.others_pass);
+        let effect = refusals.note_refused(&refusal, NOW);
+        assert!(!effect.is_about_all && effect.keys.is_empty() && effect.others_pass);
     }
 }
 
 #[test]
 fn before_any_call_passed_it_is_not_known_whether_others_do() {
     let mut refusals = Refusals::default();
-    assert!(!refusals.rule_on(&refused(1, &[]), NOW).others_pass);
+    assert!(!refusals.note_refused(&refused(1, &[]), NOW).others_pass);
 }
 
 #[test]
 fn where_half_of_the_messages_are_refused_a_few_in_a_row_are_chance() {
     let mut refusals = Refusals::default();
     for message in 0..200 {
-        refusals.rule_on(&refused(message, &[]), NOW);
+        refusals.note_refused(&refused(message, &[]), NOW);
         refusals.note_accepted(&[], NOW);
     }
     for message in 1_000..1_009 {
-        let ruling = refusals.rule_on(&refused(message, &[]), NOW);
-        assert!(!ruling.is_about_all, "{message}");
+        let effect = refusals.note_refused(&refused(message, &[]), NOW);
+        assert!(!effect.is_about_all, "{message}");
     }
-    assert!(refusals.rule_on(&refused(2_000, &[]), NOW).is_about_all);
+    assert!(
+        refusals
+            .note_refused(&refused(2_000, &[]), NOW)
+            .is_about_all
+    );
 }
 
 #[test]
@@ -147,7 +151,7 @@ fn so_many_keys_are_remembered_and_no_more() {
     let mut refusals = Refusals::default();
     for key in 0..KEYS_MAX as u64 + 10 {
         let at = NOW + Duration::from_micros(key);
-        refusals.rule_on(&refused(key, &[key]), at);
+        refusals.note_refused(&refused(key, &[key]), at);
         refusals.note_accepted(&[u64::MAX], at);
     }
     assert_eq!(refusals.keys.len(), KEYS_MAX);
@@ -163,10 +167,10 @@ proptest! {
             if passes {
                 refusals.note_accepted(&[], NOW);
             } else {
-                refusals.rule_on(&refused(message, &[]), NOW);
+                refusals.note_refused(&refused(message, &[]), NOW);
             }
         }
-        let found = (1_000..).position(|message| refusals.rule_on(&refused(message, &[]), NOW).is_about_all);
+        let found = (1_000..).position(|message| refusals.note_refused(&refused(message, &[]), NOW).is_about_all);
         prop_assert!(found.is_some_and(|place| place < RUN_MAX), "{found:?}");
     }
 
@@ -175,7 +179,7 @@ proptest! {
     fn a_message_alone_stops_no_other(others in proptest::collection::vec(1_usize..5, 1..200)) {
         let mut refusals = Refusals::default();
         for passes in others {
-            prop_assert!(!refusals.rule_on(&refused(1, &[]), NOW).is_about_all);
+            prop_assert!(!refusals.note_refused(&refused(1, &[]), NOW).is_about_all);
             for _ in 0..passes {
                 refusals.note_accepted(&[], NOW);
             }

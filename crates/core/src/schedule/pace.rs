@@ -272,7 +272,7 @@ pub struct Turn {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClockView {
     /// The replica could not notice a step yet, and gets a turn instead of slots.
-    Young,
+    Unproven,
     /// The mapping of the replica has held for [`Pace::distrust`] within this generation.
     Steady {
         /// The generation of the last answer.
@@ -344,7 +344,7 @@ impl ClockView {
     pub(super) const fn generation(self) -> u64 {
         match self {
             Self::Steady { generation, .. } | Self::Stepped { generation, .. } => generation,
-            Self::Young => 0,
+            Self::Unproven => 0,
         }
     }
 

@@ -52,7 +52,7 @@ fn ask(state: &Option<Schedule>, want: u64, now: u64) -> Ask {
         want,
         sums: Vec::new(),
         turn: None,
-        clock_view: state.as_ref().map_or(ClockView::Young, steady),
+        clock_view: state.as_ref().map_or(ClockView::Unproven, steady),
         lead: Duration::ZERO,
     }
 }

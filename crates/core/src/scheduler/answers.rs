@@ -150,7 +150,8 @@ impl<T: Queued> Scheduler<T> {
         let keys: Vec<KeyId> = item.keys().collect();
         for (key, pass) in keys.into_iter().zip(after) {
             let answer = self.key_answer(pass.next, pass.room.remaining, times);
-            self.key_queues.answered_in_passing(key, answer, times.sent);
+            self.key_queues
+                .note_answer_if_queued(key, answer, times.sent);
         }
         item.note_grant(times.decided, times.now.since(times.since));
         self.add_permitted(item, until);

@@ -101,7 +101,8 @@ impl<T: Queued> Scheduler<T> {
         let mut answer = self.key_answer(denial.fits, 0, times);
         let place = self.place(&item, key, denial, times.answered_at());
         if !matches!(place, WaitPlace::Here | WaitPlace::Route(_)) {
-            self.key_queues.answered_in_passing(key, answer, times.sent);
+            self.key_queues
+                .note_answer_if_queued(key, answer, times.sent);
             self.restore_start_tag(&item);
             return self.leaves(item, place, denial, times.answered_at());
         }

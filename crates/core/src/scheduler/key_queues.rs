@@ -113,7 +113,7 @@ impl<T: Queued> KeyQueues<T> {
     }
 
     /// As [`KeyQueues::note_answer`], for a key for which no message of this answer will wait: it gets no queue.
-    pub(super) fn answered_in_passing(&mut self, key: KeyId, answer: KeyAnswer, sent: Mono) {
+    pub(super) fn note_answer_if_queued(&mut self, key: KeyId, answer: KeyAnswer, sent: Mono) {
         if self.queues.contains_key(&key) {
             self.note_answer(key, answer, sent);
         }
@@ -126,7 +126,7 @@ impl<T: Queued> KeyQueues<T> {
             KeyAnswer::Now(_) if queue.refused => queue.close(sent + PROBE),
             KeyAnswer::Now(units) => queue.clear_full(units.max(1)),
             // Notices do not come in order with answers: the notice that calls ended may be newer than this.
-            KeyAnswer::Full(_) if queue.freed > Some(sent) => queue.clear_full(1),
+            KeyAnswer::Full(_) if queue.freed_at > Some(sent) => queue.clear_full(1),
             KeyAnswer::At(until) | KeyAnswer::Full(until) => {
                 // Another key may deny the first message, and nothing would use the units of this one: if the
                 // message has several keys, as many messages ask when this one opens.
@@ -166,10 +166,14 @@ impl<T: Queued> KeyQueues<T> {
     pub(super) fn note_freed(&mut self, key: KeyId, units: u64, now: Mono) {
         if self.queues.contains_key(&key) {
             self.change(key, |queue| {
-                if let Some(before) = queue.freed.replace(now) {
+                if let Some(before) = queue.freed_at.replace(now) {
                     let count = u32::try_from(units.max(1)).unwrap_or(u32::MAX);
                     let apart = now.since(before) / count;
-                    queue.each = Some(queue.each.map_or(apart, |each| smoothed(each, apart)));
+                    queue.free_interval = Some(
+                        queue
+                            .free_interval
+                            .map_or(apart, |each| smoothed(each, apart)),
+                    );
                 }
                 queue.has_units(queue.asked + units);
             });
@@ -181,14 +185,16 @@ impl<T: Queued> KeyQueues<T> {
     pub(super) fn comes_back(&self, key: KeyId, now: Mono) -> Option<Mono> {
         let queue = self.queues.get(&key)?;
         let before = u32::try_from(queue.waiting.len()).unwrap_or(u32::MAX);
-        let here = queue.each?.saturating_mul(before.saturating_add(1));
+        let here = queue
+            .free_interval?
+            .saturating_mul(before.saturating_add(1));
         Some(queue.next_return.max(now + here))
     }
 
     /// A message of a full key is sent away until `until`: the next one that is sent away comes back after that.
     pub(super) fn note_sent_away(&mut self, key: KeyId, until: Mono) {
         if let Some(queue) = self.queues.get_mut(&key)
-            && let Some(each) = queue.each
+            && let Some(each) = queue.free_interval
         {
             queue.next_return = until + each;
         }

@@ -64,7 +64,9 @@ impl<T: Queued> Scheduler<T> {
         match self.availability(needs, now) {
             Availability::NotKnownYet
             | Availability::OutOfReach(_)
-            | Availability::Until(_, WaitReason::Frozen | WaitReason::Paused) => RouteWaits::HeldUp,
+            | Availability::Until(_, WaitReason::Frozen | WaitReason::Paused) => {
+                RouteWaits::AsAWhole
+            }
             _ if !self.could_send(route, now) => RouteWaits::Idle,
             Availability::Until(_, WaitReason::Turn) => RouteWaits::ForItsTurn,
             Availability::Open => RouteWaits::ForNothingElse,

@@ -4,7 +4,7 @@ use std::num::NonZeroU32;
 
 use super::*;
 use crate::rate::Cost;
-use RouteWaits::{ForItsTurn, ForNothingElse, HeldUp, Idle};
+use RouteWaits::{AsAWhole, ForItsTurn, ForNothingElse, Idle};
 
 const BOUND: Duration = Duration::from_secs(5);
 
@@ -67,7 +67,7 @@ fn a_route_without_a_call_is_stalled_after_the_bound_and_clears_with_the_next_ca
     }
     assert!(route.look(ForNothingElse));
     assert!(route.look(ForNothingElse));
-    route.seen.left += 1;
+    route.seen.sent += 1;
     assert!(!route.look(ForNothingElse));
     assert!(!route.goes_on(4, |_, _| ForNothingElse));
     assert!(!route.look(ForNothingElse));
@@ -77,7 +77,7 @@ fn a_route_without_a_call_is_stalled_after_the_bound_and_clears_with_the_next_ca
 #[test]
 fn what_has_its_own_reason_is_not_stalled() {
     let mut route = Route::default();
-    assert!(!route.goes_on(600, |_, _| HeldUp));
+    assert!(!route.goes_on(600, |_, _| AsAWhole));
     assert!(!route.goes_on(600, |_, _| Idle));
     // The next slot is minutes away, and now and then the store is asked whether that still
     // applies.
@@ -90,7 +90,7 @@ fn what_has_its_own_reason_is_not_stalled() {
     assert!(Route::default().goes_on(6, |_, _| ForNothingElse));
     let mut route = Route::default();
     assert!(route.goes_on(6, |_, _| ForNothingElse));
-    assert!(!route.look(HeldUp));
+    assert!(!route.look(AsAWhole));
 }
 
 #[test]
@@ -121,14 +121,14 @@ fn permits_that_run_out_in_a_row_are_no_progress() {
     // A call that was about to leave and was held back is no call.
     let stalled = Route::default().goes_on(11, |seen, half| {
         seen.ran_out += 1;
-        seen.left = half % 2;
+        seen.sent = half % 2;
         ForNothingElse
     });
     assert!(stalled);
     // Some of many run out, the others are sent.
     let some = |seen: &mut RouteTotals, _| {
         seen.ran_out += 3;
-        seen.left += 1;
+        seen.sent += 1;
         ForNothingElse
     };
     assert!(!Route::default().goes_on(60, some));

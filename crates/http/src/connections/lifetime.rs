@@ -156,9 +156,9 @@ impl SeenCloses {
 
 /// A connection's end: it is not used after this.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct BestBefore(Instant);
+pub(crate) struct ConnectionEnd(Instant);
 
-impl BestBefore {
+impl ConnectionEnd {
     pub(crate) fn after(age: Duration) -> Self {
         Self(later(age))
     }

@@ -27,7 +27,7 @@ use hyper::rt::{Read, ReadBufCursor, Write};
 use hyper_util::client::legacy::connect::{CaptureConnection, Connected, Connection};
 use tokio::time::{Instant, Sleep, sleep_until};
 
-use super::lifetime::{BestBefore, Lifetimes, OpenConnection};
+use super::lifetime::{ConnectionEnd, Lifetimes, OpenConnection};
 use sluiced_ports::downstream::{LeaveBy, NotSent};
 use sluiced_ports::lock;
 
@@ -50,7 +50,7 @@ pub(super) struct WriteCheck(Arc<Mutex<WriteState>>);
 struct WriteState {
     opened: Instant,
     may: MayWrite,
-    best_before: BestBefore,
+    ends_at: ConnectionEnd,
     /// The calls that had the connection so far.
     calls: u64,
     /// No call has the connection.
@@ -67,11 +67,11 @@ struct Idle {
 }
 
 impl WriteCheck {
-    fn new(best_before: BestBefore) -> Self {
+    fn new(ends_at: ConnectionEnd) -> Self {
         Self(Arc::new(Mutex::new(WriteState {
             opened: Instant::now(),
             may: MayWrite::Shut,
-            best_before,
+            ends_at,
             calls: 0,
             idle: None,
             reader: None,
@@ -94,7 +94,7 @@ impl WriteCheck {
             state.may = MayWrite::Shut;
             state.idle = Some(Idle {
                 since: Instant::now(),
-                until: state.best_before.idle_until(longest),
+                until: state.ends_at.idle_until(longest),
             });
             if let Some(reader) = state.reader.take() {
                 reader.wake();
@@ -137,10 +137,10 @@ pub(crate) struct CheckedIo<T> {
 
 impl<T> CheckedIo<T> {
     pub(super) fn new(io: T, lifetimes: Arc<Lifetimes>) -> Self {
-        let best_before = BestBefore::after(lifetimes.age(rand::random()));
+        let ends_at = ConnectionEnd::after(lifetimes.age(rand::random()));
         Self {
             io,
-            check: WriteCheck::new(best_before),
+            check: WriteCheck::new(ends_at),
             _open: lifetimes.count_open(),
             lifetimes,
             ends: None,
@@ -288,7 +288,7 @@ impl CallCheck {
 
     /// The answer came. A connection that is too old takes no other call.
     pub(crate) fn retire_if_old(&self) {
-        let is_over = |(check, _): &(WriteCheck, u64)| lock(&check.0).best_before.is_over();
+        let is_over = |(check, _): &(WriteCheck, u64)| lock(&check.0).ends_at.is_over();
         if self.armed.as_ref().is_some_and(is_over)
             && let Some(connected) = self.chosen.connection_metadata().as_ref()
         {

@@ -52,7 +52,7 @@ impl RotatingAuth {
 
     /// Changes with the secret.
     pub(crate) fn edition(&self) -> u64 {
-        self.0.edition().number()
+        self.0.version().number()
     }
 
     /// Reads the secret again if this answer refused it.

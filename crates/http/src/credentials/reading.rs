@@ -24,11 +24,11 @@ const ROUTINE: Duration = Duration::from_secs(30);
 /// A message waits no longer than this for secrets that are read again.
 const READING: Duration = Duration::from_secs(2);
 
-/// How often a value has changed: what was made with one edition is outdated under the next.
+/// How often a value has changed: what was made with one version is outdated under the next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Edition(u64);
+pub(crate) struct SecretVersion(u64);
 
-impl Edition {
+impl SecretVersion {
     pub(crate) const fn number(self) -> u64 {
         self.0
     }
@@ -47,7 +47,7 @@ struct Source<T> {
 
 struct State<T> {
     value: T,
-    edition: Edition,
+    version: SecretVersion,
     times: RereadTimes,
 }
 
@@ -58,7 +58,7 @@ impl<T: Clone + Send + 'static> Reread<T> {
         Self(Arc::new(Source {
             state: Mutex::new(State {
                 value,
-                edition: Edition(0),
+                version: SecretVersion(0),
                 times: RereadTimes::new(),
             }),
             read: Box::new(read),
@@ -66,13 +66,13 @@ impl<T: Clone + Send + 'static> Reread<T> {
         }))
     }
 
-    pub(super) fn current(&self) -> (T, Edition) {
+    pub(super) fn current(&self) -> (T, SecretVersion) {
         let state = lock(&self.0.state);
-        (state.value.clone(), state.edition)
+        (state.value.clone(), state.version)
     }
 
-    pub(super) fn edition(&self) -> Edition {
-        lock(&self.0.state).edition
+    pub(super) fn version(&self) -> SecretVersion {
+        lock(&self.0.state).version
     }
 
     /// Reads the secrets again if an answer with this status refuses them, and waits for that. Where another call waits
@@ -123,7 +123,7 @@ impl<T> Source<T> {
     fn refresh(&self) {
         if let Some(value) = (self.read)() {
             let mut state = lock(&self.state);
-            (state.value, state.edition) = (value, Edition(state.edition.0 + 1));
+            (state.value, state.version) = (value, SecretVersion(state.version.0 + 1));
         }
     }
 }
@@ -206,10 +206,10 @@ mod tests {
         while begins.try_recv().is_err() {
             tokio::task::yield_now().await;
         }
-        assert_eq!(reread.current(), ("old", Edition(0)));
+        assert_eq!(reread.current(), ("old", SecretVersion(0)));
         goes_on.send(()).expect("it still reads");
         for call in waiting {
-            assert_eq!(call.await.expect("it ends"), ("new", Edition(1)));
+            assert_eq!(call.await.expect("it ends"), ("new", SecretVersion(1)));
         }
         assert!(begins.try_recv().is_err(), "one read is for both");
     }

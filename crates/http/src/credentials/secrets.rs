@@ -11,7 +11,7 @@ use std::fmt;
 use http::StatusCode;
 use secrecy::{ExposeSecret as _, SecretString};
 
-use super::reading::{Edition, Reread};
+use super::reading::{Reread, SecretVersion};
 use sluiced_ports::connect::Secret;
 use sluiced_ports::dial::Misconfigured;
 use sluiced_template::SecretValues;
@@ -46,19 +46,19 @@ impl NamedSecrets {
     }
 
     /// The values to make a request with.
-    pub(crate) fn current(&self) -> (SecretValues, Edition) {
+    pub(crate) fn current(&self) -> (SecretValues, SecretVersion) {
         self.0.refresh_if_due();
         self.0.current()
     }
 
     /// Changes with the values.
     pub(crate) fn edition(&self) -> u64 {
-        self.0.edition().number()
+        self.0.version().number()
     }
 
     /// Whether a request that was made with these may be sent.
-    pub(crate) fn is_current(&self, edition: Edition) -> bool {
-        self.0.edition() == edition
+    pub(crate) fn is_current(&self, edition: SecretVersion) -> bool {
+        self.0.version() == edition
     }
 
     /// Reads them again if this answer refuses the credentials.

@@ -28,7 +28,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 use super::heads::{HeadCheck, Heads};
 use super::opening::Io;
 use super::pool::Pool;
-use crate::connections::lifetime::{BestBefore, Lifetimes, OpenConnection};
+use crate::connections::lifetime::{ConnectionEnd, Lifetimes, OpenConnection};
 use sluiced_ports::downstream::LeaveBy;
 use sluiced_ports::lock;
 
@@ -37,13 +37,13 @@ const QUIET: Duration = Duration::from_secs(2);
 /// The shortest time between two PINGs: some peers take more for an attack.
 const ASKED_EVERY: Duration = Duration::from_secs(10);
 /// A peer that has not answered a PING for this long gets no new calls.
-const DOUBT: Duration = Duration::from_secs(2);
+const NO_PONG: Duration = Duration::from_secs(2);
 /// This long after that, the connection counts as gone.
 const GONE: Duration = Duration::from_secs(6);
 /// This long a connection may take to close.
 const CLOSING: Duration = Duration::from_secs(1);
 /// The last part of its age in which another one is opened ahead.
-const LEAD: u32 = 10;
+const REPLACE_PART: u32 = 10;
 
 /// A connection that is open.
 pub(super) struct Http2Connection {
@@ -53,8 +53,8 @@ pub(super) struct Http2Connection {
     lifetimes: Arc<Lifetimes>,
     _open: OpenConnection,
     /// From then on another one is opened ahead.
-    lead_from: Instant,
-    best_before: BestBefore,
+    replace_from: Instant,
+    ends_at: ConnectionEnd,
     state: Mutex<ConnectionState>,
     changed: Notify,
 }
@@ -75,7 +75,7 @@ struct ConnectionState {
     /// The last call began.
     called: Instant,
     is_retired: bool,
-    is_doubted: bool,
+    has_no_pong: bool,
     /// Of its own task.
     waker: Waker,
 }
@@ -100,7 +100,7 @@ pub(super) enum NotBegun {
     /// The call would leave too late.
     Late,
     /// This connection takes no call now.
-    Elsewhere,
+    ConnectionTakesNone,
     /// The call is no request of HTTP/2.
     Wrong,
 }
@@ -109,20 +109,20 @@ impl Http2Connection {
     pub(super) fn new(wire: Wire, heads: Heads, lifetimes: Arc<Lifetimes>) -> Arc<Self> {
         let now = Instant::now();
         let age = lifetimes.age(rand::random());
-        let best_before = BestBefore::after(age);
+        let ends_at = ConnectionEnd::after(age);
         Arc::new(Self {
             wire: Mutex::new(Some(wire)),
             heads,
-            lead_from: now + age / LEAD * (LEAD - 1),
-            best_before,
+            replace_from: now + age / REPLACE_PART * (REPLACE_PART - 1),
+            ends_at,
             state: Mutex::new(ConnectionState {
                 calls: 0,
                 has_carried: false,
                 idle_since: now,
-                ends: best_before.idle_until(lifetimes.unused_time()),
+                ends: ends_at.idle_until(lifetimes.unused_time()),
                 called: now,
                 is_retired: false,
-                is_doubted: false,
+                has_no_pong: false,
                 waker: Waker::noop().clone(),
             }),
             _open: lifetimes.count_open(),
@@ -134,13 +134,13 @@ impl Http2Connection {
     /// How many calls are on it. `None`: it takes no other one now, as far as is known.
     pub(super) fn load(&self) -> Option<usize> {
         let state = lock(&self.state);
-        let takes = !state.is_retired && !state.is_doubted && !self.best_before.is_over();
+        let takes = !state.is_retired && !state.has_no_pong && !self.ends_at.is_over();
         (takes && self.heads.are_free()).then_some(state.calls)
     }
 
     /// Whether it will take calls for a while.
     pub(super) fn is_fresh(&self) -> bool {
-        self.load().is_some() && Instant::now() < self.lead_from
+        self.load().is_some() && Instant::now() < self.replace_from
     }
 
     /// Whether it ends with its calls.
@@ -181,13 +181,13 @@ impl Http2Connection {
         let mut wire = lock(&self.wire);
         self.poll_wire_now(&mut wire, &mut cx);
         let Some(load) = self.load() else {
-            return Err(NotBegun::Elsewhere);
+            return Err(NotBegun::ConnectionTakesNone);
         };
         let send = wire
             .as_mut()
             .and_then(|wire| wire.send.as_mut())
             .filter(|send| load < send.current_max_send_streams())
-            .ok_or(NotBegun::Elsewhere)?;
+            .ok_or(NotBegun::ConnectionTakesNone)?;
         if leave_by.has_passed() {
             return Err(NotBegun::Late);
         }
@@ -288,10 +288,10 @@ impl Http2Connection {
 
     /// Until its age or its idle time is over, or it takes no call any more, and none is on it.
     async fn until_over(&self, pool: &Weak<Pool>) {
-        let mut leads = true;
+        let mut must_replace = true;
         loop {
             let now = Instant::now();
-            let is_over = self.best_before.is_over();
+            let is_over = self.ends_at.is_over();
             let (calls, ends, retired) = {
                 let state = lock(&self.state);
                 (state.calls, state.ends, state.is_retired)
@@ -300,16 +300,16 @@ impl Http2Connection {
             if calls == 0 && (is_last || ends <= now) {
                 return;
             }
-            if is_last || (leads && self.lead_from <= now) {
-                leads &= !is_last && self.lead_from > now;
+            if is_last || (must_replace && self.replace_from <= now) {
+                must_replace &= !is_last && self.replace_from > now;
                 lock(&self.state).is_retired |= is_last;
                 if let Some(pool) = pool.upgrade() {
                     pool.open_missing();
                 }
             }
             let idle = (calls == 0).then_some(ends);
-            let lead = leads.then_some(self.lead_from);
-            let age = (!is_last).then(|| self.best_before.idle_until(Duration::MAX));
+            let lead = must_replace.then_some(self.replace_from);
+            let age = (!is_last).then(|| self.ends_at.idle_until(Duration::MAX));
             let next = [idle, lead, age].into_iter().flatten().min();
             select! {
                 () = self.changed.notified() => {}
@@ -335,15 +335,15 @@ impl Http2Connection {
                 continue;
             }
             let mut pong = std::pin::pin!(pings.ping(Ping::opaque()));
-            if timeout(DOUBT, &mut pong).await.is_err() {
-                lock(&self.state).is_doubted = true;
+            if timeout(NO_PONG, &mut pong).await.is_err() {
+                lock(&self.state).has_no_pong = true;
                 if let Some(pool) = pool.upgrade() {
                     pool.open_missing();
                 }
                 if timeout(GONE, &mut pong).await.is_err() {
                     return;
                 }
-                lock(&self.state).is_doubted = false;
+                lock(&self.state).has_no_pong = false;
             }
             sleep(ASKED_EVERY).await;
         }
@@ -385,7 +385,7 @@ impl Drop for Calling {
         if state.calls == 0 {
             state.idle_since = Instant::now();
             let longest = connection.lifetimes.idle_after(&HeaderMap::new());
-            state.ends = connection.best_before.idle_until(longest);
+            state.ends = connection.ends_at.idle_until(longest);
             connection.changed.notify_one();
         }
         drop(state);

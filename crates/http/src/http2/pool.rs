@@ -134,10 +134,10 @@ impl Pool {
             state.called = Some(clock::now());
             state.by_load()
         };
-        let mut begun = Err(NotBegun::Elsewhere);
+        let mut begun = Err(NotBegun::ConnectionTakesNone);
         for connection in connections {
             begun = connection.begin(request, body, leave_by, self);
-            if !matches!(begun, Err(NotBegun::Elsewhere)) {
+            if !matches!(begun, Err(NotBegun::ConnectionTakesNone)) {
                 break;
             }
         }

@@ -12,10 +12,10 @@
 //! of that too, without an end. So a result says how many results it comes from, and after [`MAX_HOPS`] there is
 //! no further one.
 //!
-//! A repeat was accepted before, and its result is published by the delivery that was called. If RabbitMQ delivered
-//! the message again, or what it is a copy of, a replica may have died before that: the result is published again,
-//! without the answer. The queue replaces it by the result of the call, where this process made it and its session
-//! ended before it was safe (`amqp::rabbit::session::kept`).
+//! A repeat is a message that was accepted before. The delivery that was called publishes the result. If RabbitMQ
+//! redelivers the message (or the original of a copy), the replica may have died before it published. So the result is
+//! published again, without the answer. If this process made the call and its session ended before the result was
+//! confirmed, the queue publishes the kept result of the call instead (`amqp::rabbit::session::kept`).
 
 use std::fmt;
 use std::sync::Arc;

@@ -100,7 +100,7 @@ impl Pacer {
             PacerEvent::FreezeOfRow(row, freeze) => {
                 self.scheduler.pacing_mut().note_freeze(row, &freeze, now)
             }
-            PacerEvent::PacedPolicy(policy, paces) => self.adopt(&policy, &paces, now),
+            PacerEvent::PacedPolicy(policy, paces) => self.follow_policy(&policy, &paces, now),
             PacerEvent::KeyedPolicy {
                 limit,
                 paused_until,
@@ -129,10 +129,10 @@ impl Pacer {
     }
 
     /// The paced limit has this policy from now on.
-    fn adopt(&mut self, policy: &Arc<CurrentPolicy>, paces: &RowPaces, now: Mono) {
-        self.handle.adopt(policy, paces);
+    fn follow_policy(&mut self, policy: &Arc<CurrentPolicy>, paces: &RowPaces, now: Mono) {
+        self.handle.follow_policy(policy, paces);
         if let Some(adapting) = &mut self.adapting {
-            adapting.adopt(policy, now);
+            adapting.follow_policy(policy, now);
         }
         let version = policy.stored.version;
         self.scheduler.pacing_mut().retime(paces, version, now);

@@ -81,7 +81,7 @@ impl Pacer {
     fn return_units(&mut self, mut messages: Vec<WaitingMessage>, next: AfterRefund) {
         let each = messages.iter_mut();
         let granted: Vec<_> = each
-            .flat_map(|waiting| waiting.permit.take_back())
+            .flat_map(|waiting| waiting.permit.take_refundable())
             .collect();
         if granted.is_empty() {
             return self.go_on(Refunded {
@@ -93,7 +93,7 @@ impl Pacer {
         let refunder = self.admission.refunder().clone();
         self.refunds.push(tokio::spawn(async move {
             Refunded {
-                has_room: refunder.give_back(&granted).await,
+                has_room: refunder.refund_now(&granted).await,
                 messages,
                 next,
             }

@@ -63,7 +63,7 @@ impl Refunder {
 
     /// Gives back what messages took, before they ask again: otherwise a message could be denied
     /// because of its own units. Returns whether all of it was returned.
-    pub(crate) async fn give_back(&self, granted: &[GrantedCharge]) -> bool {
+    pub(crate) async fn refund_now(&self, granted: &[GrantedCharge]) -> bool {
         // The renewals stop in any case.
         self.abandon(calls(granted));
         let is_released = self.store.release(granted).await;

@@ -36,7 +36,7 @@ impl Adapting {
     }
 
     /// The policy has changed.
-    pub(crate) fn adopt(&mut self, policy: &Arc<CurrentPolicy>, now: Mono) {
+    pub(crate) fn follow_policy(&mut self, policy: &Arc<CurrentPolicy>, now: Mono) {
         let before = self.current.take().map(|(adaptive, _)| adaptive);
         let Some(adapts) = policy.facts.adapts else {
             return;

@@ -66,7 +66,7 @@ impl FollowedHeadroom {
     }
 
     /// The policy has changed; `None`: to one that cannot be used here.
-    pub(super) fn adopt(&mut self, policy: Option<&Arc<CurrentPolicy>>, now: Mono) {
+    pub(super) fn follow_policy(&mut self, policy: Option<&Arc<CurrentPolicy>>, now: Mono) {
         let before = self.known.take().map(|known| known.follow);
         let follows = policy.and_then(|policy| Some((policy.facts.follows?, policy)));
         let Some((bounds, policy)) = follows else {
@@ -170,7 +170,7 @@ impl MostMeasured {
     fn words(&self, is_paced: bool) -> String {
         let late = self.late.map(|late| match is_paced {
             true => format!("nearly all calls leave within {}", millis(late)),
-            false => format!("permits must live for {}", millis(late)),
+            false => format!("permits must be valid for {}", millis(late)),
         });
         let way = self.way.map(|way| {
             let spread = millis(way.spread);

@@ -15,7 +15,7 @@ use tokio_util::task::AbortOnDropHandle;
 use tracing::{debug, info};
 
 use sluiced_core::backoff::Backoff;
-use sluiced_core::owner::{self, FORM, Registration};
+use sluiced_core::owner::{self, Registration, STATE_FORMAT};
 use sluiced_ports::connect::Link;
 use sluiced_ports::store::{FleetNames, RegistrationAction, Store};
 
@@ -126,7 +126,7 @@ impl Owner {
         let fleet = known.ok()?.as_deref()?.to_vec();
         let names = self.names.iter().cloned().collect();
         Some(Registration {
-            form: FORM,
+            format: STATE_FORMAT,
             fleet,
             names,
         })
@@ -216,7 +216,7 @@ impl Owned {
             return;
         }
         let nothing = Registration {
-            form: FORM,
+            format: STATE_FORMAT,
             fleet: Vec::new(),
             names: BTreeMap::new(),
         };

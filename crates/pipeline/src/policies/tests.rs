@@ -52,7 +52,7 @@ fn the_end_of_a_pause_is_not_ascribed_to_what_made_the_policy() {
         by: "vm:1: nearly all calls leave within 7.7 ms".to_owned(),
         pause,
         resumed_by: "bob@ops".to_owned(),
-        remade_at: StoreTime::from_micros(0),
+        kind_changed_at: StoreTime::from_micros(0),
     };
     let name = "ascribed";
     let known_policy = KnownPolicy {

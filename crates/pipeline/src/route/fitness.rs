@@ -10,7 +10,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tracing::{info, warn};
 
-use sluiced_core::dying::{Dying, Unfit};
+use sluiced_core::dying::{Dying, WhenUnfit};
 use sluiced_ports::clock;
 use sluiced_ports::connect::Link;
 use sluiced_ports::lock;
@@ -68,7 +68,7 @@ impl Fitness {
     }
 
     /// A message cannot be sent, for this reason.
-    pub(crate) fn record_unfit(&self, why: &str) -> Unfit {
+    pub(crate) fn record_unfit(&self, why: &str) -> WhenUnfit {
         let now = clock::now();
         let mut dying = lock(&self.dying);
         let set_aside_before = dying.sets_aside();

@@ -28,7 +28,8 @@ pub struct RouteRules {
     pub hours: Option<OpeningHours>,
     /// The same where each message has a time zone for itself, whose clock counts.
     pub own_hours: Option<OpeningHours>,
-    /// How many messages in a row that cannot be sent stop the route; `None`: never.
+    /// After this many messages in a row that cannot be sent, such messages are set aside instead of becoming dead
+    /// letters; `None`: never.
     pub dying: Option<NonZeroU32>,
     /// What it does about calls that failed or were refused.
     pub calls: CallRules,
@@ -102,14 +103,15 @@ pub struct Tenants {
     pub parked: u32,
 }
 
-/// A tenant's number, the same on every replica whatever it was built with.
+/// A number for a tenant that every replica computes alike: it is taken from the digest of the key, not from a
+/// `Hasher`, which may differ between builds.
 pub(crate) fn tenant_number(key: LimitKey) -> u64 {
     let digest = u128::from_be_bytes(*key.digest());
     // The first half of it is as good as the whole.
     (digest >> 64) as u64
 }
 
-/// What becomes of a message that cannot be sent.
+/// What the route does with a message that is too old or that no limit can count (`on_expired`, `on_invalid`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WhenUnsendable {
     Drop,

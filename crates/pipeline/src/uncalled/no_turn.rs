@@ -1,9 +1,9 @@
-//! Messages that have no turn before their end are sent away, on a route whose messages wait for a known time
+//! Messages that have no turn before their deadline are sent away, on a route whose messages wait for a known time
 //! (`OnDenied::TellCaller`).
 //!
 //! Such a message could wait, and would be too old then. So it leaves as soon as that is known, with the time at which
 //! its limit lets it pass. A keyed limit says so when it is asked (`core::scheduler::answers`). Here are the other
-//! reasons: the paced limit is frozen, paused or spent, the route itself is shut, or more
+//! reasons: the paced limit is frozen, paused or used up, the route itself is shut, or more
 //! messages wait before it than the whole limit lets pass in time.
 //!
 //! A pause or a freeze may end earlier than is known, and a caller that went away does not hear of that. So its answer
@@ -48,7 +48,7 @@ enum NoTurnReason {
     Others { comes_back: Duration },
 }
 
-/// When the message has its turn at the earliest, if that is known and after its end.
+/// When the message has its turn at the earliest, if that is known and after its deadline.
 pub(crate) fn comes_too_late(
     waiting: &WaitingMessage,
     availability: Availability,
@@ -59,7 +59,7 @@ pub(crate) fn comes_too_late(
     if route.rules.on_denied != OnDenied::TellCaller || waiting.is_stale() {
         return None;
     }
-    let end = waiting.deadline()?;
+    let deadline = waiting.deadline()?;
     let paced = match availability {
         Availability::Until(at, why) => Some((at, NoTurnReason::Slots(why))),
         Availability::Open | Availability::NotKnownYet | Availability::OutOfReach(_) => None,
@@ -71,11 +71,11 @@ pub(crate) fn comes_too_late(
     };
     let shut = sends.held_until().map(|at| (at, why_shut));
     let latest = paced.into_iter().chain(shut).max_by_key(|(at, _)| *at);
-    let (at, why) = latest.filter(|(at, _)| *at > now && *at >= end)?;
+    let (at, why) = latest.filter(|(at, _)| *at > now && *at >= deadline)?;
     Some(NoTurn { at, why })
 }
 
-/// When a message that comes now has its turn at the earliest, if others that wait take all slots until its end. Where
+/// When a message that comes now has its turn at the earliest, if others that wait take all slots until its deadline. Where
 /// the store is out of reach nothing is known of its slots.
 pub(crate) fn others_take_all(
     waiting: &WaitingMessage,
@@ -88,12 +88,12 @@ pub(crate) fn others_take_all(
         availability,
         Availability::NotKnownYet | Availability::OutOfReach(_)
     );
-    let end = waiting.deadline().filter(|_| refuses && is_known)?;
+    let deadline = waiting.deadline().filter(|_| refuses && is_known)?;
     let at = scheduler.no_turn_before(waiting, now)?;
     let why = NoTurnReason::Others {
-        comes_back: at.since(end),
+        comes_back: at.since(deadline),
     };
-    (at > end).then_some(NoTurn { at, why })
+    (at > deadline).then_some(NoTurn { at, why })
 }
 
 /// Settles a message that has its turn too late.

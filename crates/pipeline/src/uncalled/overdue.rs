@@ -1,5 +1,5 @@
 //! Messages that a replica holds and should not hold any longer: denied ones of a route that does not hold them,
-//! expired ones, and those that the broker would soon want back.
+//! expired ones, and those whose ack timeout at the broker is near.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -127,7 +127,7 @@ impl<'a> Checks<'a> {
         }
     }
 
-    /// What a throttled call was refused for is one of the route's limits, and one that can be closed for a time.
+    /// `throttles` must name one of the route's limits, of a kind that can be closed for a time.
     pub(super) fn throttles(&mut self, path: &KeyPath, route: &Route) {
         let name = route.throttles().filter(|text| !is_template(text));
         let Some(name) = name else { return };
@@ -144,7 +144,7 @@ impl<'a> Checks<'a> {
         }
     }
 
-    /// A quota is one of the route's limits, which counts units that the downstream counts, too.
+    /// A quota must name one of the route's limits, of a kind that counts units over time.
     pub(super) fn quotas(&mut self, path: &KeyPath, route: &Route) {
         let quotas = path.join("downstream").join("quota");
         for (name, quota) in route.quotas() {

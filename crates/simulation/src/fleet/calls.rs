@@ -11,7 +11,7 @@ use sluiced_core::judge::Outcome;
 use sluiced_core::leases::Slot;
 use sluiced_core::time::{Mono, Now, StoreTime, micros};
 
-use super::{Fleet, Parcel, SimEvent, SimulatedReplica, WORLD};
+use super::{Fleet, HeldMessage, SimEvent, SimulatedReplica, WORLD};
 use crate::watch::{Away, FleetEvent, FleetWatch};
 
 /// A refusal of one message asks it to wait for this long.
@@ -22,19 +22,19 @@ impl<'a, W: FleetWatch> Fleet<'a, W> {
     pub(super) fn last_look(
         &mut self,
         replica: &mut SimulatedReplica<'a>,
-        parcel: Parcel<'a>,
+        held: HeldMessage<'a>,
         slot: Slot,
         mono: Mono,
     ) {
-        let message = parcel.id;
+        let message = held.id;
         replica.late.record(mono.since(slot.at), mono);
         if mono > slot.leave_by {
             self.see(replica.id, FleetEvent::TooLate { message });
-            return self.again(replica, parcel);
+            return self.again(replica, held);
         }
         self.see(replica.id, FleetEvent::Called { message });
         let way = self.travel();
-        self.after(way, replica.id, SimEvent::Arrive(parcel));
+        self.after(way, replica.id, SimEvent::Arrive(held));
     }
 
     /// One way to the downstream, or back.
@@ -45,23 +45,23 @@ impl<'a, W: FleetWatch> Fleet<'a, W> {
 
     /// A message that was not accepted is ready again, or goes back to its queue, once its grants
     /// were returned.
-    pub(super) fn again(&mut self, replica: &mut SimulatedReplica<'a>, parcel: Parcel<'a>) {
-        if parcel.granted.is_some() {
-            self.take_back(replica, vec![parcel]);
+    pub(super) fn again(&mut self, replica: &mut SimulatedReplica<'a>, held: HeldMessage<'a>) {
+        if held.granted.is_some() {
+            self.refund_held(replica, vec![held]);
         } else if replica.stopping {
-            self.give_up(replica, parcel.id);
+            self.give_up(replica, held.id);
         } else {
             let mono = replica.mono(self.t);
             match replica.gate.sends().held_until() {
-                Some(at) => replica.scheduler.delay(parcel, at),
-                None => replica.scheduler.put_back_first(parcel, mono),
+                Some(at) => replica.scheduler.delay(held, at),
+                None => replica.scheduler.put_back_first(held, mono),
             }
         }
     }
 
     /// A call arrives at the downstream, whether or not its replica still lives.
-    pub(super) fn arrive(&mut self, replica: u32, parcel: Parcel<'a>) {
-        let (message, usual) = (parcel.id, micros(self.setting.route.call));
+    pub(super) fn arrive(&mut self, replica: u32, held: HeldMessage<'a>) {
+        let (message, usual) = (held.id, micros(self.setting.route.call));
         let times = if self.dice.chance(self.setting.around.long_calls) {
             4
         } else {
@@ -74,18 +74,14 @@ impl<'a, W: FleetWatch> Fleet<'a, W> {
             clock: self.store.clock(self.t),
         };
         self.see(replica, arrived);
-        let answer = match self.refuses(&parcel) {
+        let answer = match self.refuses(&held) {
             Some((wait, heard)) => {
                 self.see(replica, FleetEvent::Throttled { message });
-                SimEvent::Throttled {
-                    parcel,
-                    wait,
-                    heard,
-                }
+                SimEvent::Throttled { held, wait, heard }
             }
             None => {
                 self.see(replica, FleetEvent::Accepted { message });
-                SimEvent::Settle(parcel)
+                SimEvent::Settle(held)
             }
         };
         self.after(call, replica, answer);
@@ -93,12 +89,12 @@ impl<'a, W: FleetWatch> Fleet<'a, W> {
 
     /// How long the downstream asks this message to wait, if it refuses it; and whether replicas get a notice of
     /// a freeze.
-    fn refuses(&self, parcel: &Parcel<'a>) -> Option<(Duration, bool)> {
+    fn refuses(&self, held: &HeldMessage<'a>) -> Option<(Duration, bool)> {
         let (until, heard) = self.throttle;
         if until > self.t {
             return Some((Duration::from_micros(until - self.t), heard));
         }
-        let refuses = self.setting.refuses.refuses(parcel.id, parcel.message);
+        let refuses = self.setting.refuses.refuses(held.id, held.message);
         refuses.then_some((REFUSED, true))
     }
 
@@ -106,20 +102,20 @@ impl<'a, W: FleetWatch> Fleet<'a, W> {
     pub(super) fn refused(
         &mut self,
         replica: &mut SimulatedReplica<'a>,
-        mut parcel: Parcel<'a>,
+        mut held: HeldMessage<'a>,
         wait: Duration,
         heard: bool,
         mono: Mono,
     ) {
-        if parcel.granted.is_some() {
-            self.end_call(replica, &parcel);
+        if held.granted.is_some() {
+            self.end_call(replica, &held);
         }
-        parcel.granted = None;
+        held.granted = None;
         if replica.stopping {
-            return self.give_up(replica, parcel.id);
+            return self.give_up(replica, held.id);
         }
-        let follows = self.after_call(replica, &parcel, Outcome::Throttled { wait }, mono);
-        self.tries.insert(parcel.id, follows.tries);
+        let follows = self.after_call(replica, &held, Outcome::Throttled { wait }, mono);
+        self.tries.insert(held.id, follows.tries);
         replica.scheduler.note_key_changes(&follows.keys, mono);
         if let Some(wait) = follows.freeze_for {
             replica.turn = None;
@@ -129,9 +125,9 @@ impl<'a, W: FleetWatch> Fleet<'a, W> {
         }
         if let NextStep::Again { waits, .. } = follows.next {
             match waits {
-                NextWait::Here(at) => replica.scheduler.delay(parcel, at.unwrap_or(mono)),
+                NextWait::Here(at) => replica.scheduler.delay(held, at.unwrap_or(mono)),
                 NextWait::InQueue(wait, _) => {
-                    self.send_away(replica, parcel.id, wait, Away::Refused);
+                    self.send_away(replica, held.id, wait, Away::Refused);
                 }
             }
         }
@@ -141,16 +137,16 @@ impl<'a, W: FleetWatch> Fleet<'a, W> {
     pub(super) fn settle(
         &mut self,
         replica: &mut SimulatedReplica<'a>,
-        parcel: &Parcel<'a>,
+        held: &HeldMessage<'a>,
         mono: Mono,
     ) {
-        let follows = self.after_call(replica, parcel, Outcome::Accepted, mono);
+        let follows = self.after_call(replica, held, Outcome::Accepted, mono);
         replica.scheduler.note_key_changes(&follows.keys, mono);
-        replica.unsettled.remove(&parcel.id);
-        let message = parcel.id;
+        replica.unsettled.remove(&held.id);
+        let message = held.id;
         self.see(replica.id, FleetEvent::Settled { message });
-        if parcel.granted.is_some() {
-            self.end_call(replica, parcel);
+        if held.granted.is_some() {
+            self.end_call(replica, held);
         }
     }
 
@@ -158,7 +154,7 @@ impl<'a, W: FleetWatch> Fleet<'a, W> {
     fn after_call(
         &self,
         replica: &mut SimulatedReplica<'a>,
-        parcel: &Parcel<'a>,
+        held: &HeldMessage<'a>,
         outcome: Outcome,
         mono: Mono,
     ) -> AfterCall {
@@ -187,9 +183,9 @@ impl<'a, W: FleetWatch> Fleet<'a, W> {
             maybe_delivered: true,
             has_rest: false,
             renewed: false,
-            message: parcel.id.into(),
-            keys: &parcel.own_keys(),
-            tries: self.tries.get(&parcel.id).copied().unwrap_or_default(),
+            message: held.id.into(),
+            keys: &held.own_keys(),
+            tries: self.tries.get(&held.id).copied().unwrap_or_default(),
             once: OnceRule::MayRepeat,
             rules: CallRules {
                 max_attempts: 1,

@@ -15,7 +15,7 @@ use sluiced_core::schedule::{Ask, Freeze, LeaseAnswer, Pace};
 use sluiced_core::scheduler::AskedMessage;
 use sluiced_core::version::PolicyVersion;
 
-use super::replica::Parcel;
+use super::replica::HeldMessage;
 use super::store::Asker;
 use crate::surroundings::Fault;
 
@@ -23,7 +23,7 @@ use crate::surroundings::Fault;
 #[derive(Debug)]
 pub(super) struct Request<'a> {
     pub(super) asker: Asker,
-    pub(super) asked: Vec<AskedMessage<Parcel<'a>>>,
+    pub(super) asked: Vec<AskedMessage<HeldMessage<'a>>>,
     pub(super) wanted: u64,
     pub(super) sent: u64,
     /// How long the answer takes; `None`: it is lost.
@@ -64,15 +64,15 @@ pub(super) enum SimEvent<'a> {
         id: u64,
     },
     /// Unused grants were returned: the messages are ready again.
-    Again(Vec<Parcel<'a>>),
+    Again(Vec<HeldMessage<'a>>),
     Call {
-        parcel: Parcel<'a>,
+        held: HeldMessage<'a>,
         slot: Slot,
     },
-    Settle(Parcel<'a>),
+    Settle(HeldMessage<'a>),
     /// The downstream's "not now" arrives.
     Throttled {
-        parcel: Parcel<'a>,
+        held: HeldMessage<'a>,
         wait: Duration,
         heard: bool,
     },
@@ -105,17 +105,17 @@ pub(super) enum SimEvent<'a> {
     },
     TakeBack {
         asker: Asker,
-        parcels: Vec<Parcel<'a>>,
+        held_messages: Vec<HeldMessage<'a>>,
         sent: u64,
     },
     /// A call has ended, or goes on.
     Release {
         asker: Asker,
-        parcel: Parcel<'a>,
+        held: HeldMessage<'a>,
     },
     Renew {
         asker: Asker,
-        calls: Vec<Parcel<'a>>,
+        calls: Vec<HeldMessage<'a>>,
     },
     Freeze {
         wait: Duration,
@@ -128,7 +128,7 @@ pub(super) enum SimEvent<'a> {
     // Elsewhere.
     Start,
     /// A call reaches the downstream.
-    Arrive(Parcel<'a>),
+    Arrive(HeldMessage<'a>),
     /// A message is back from a wait queue.
     Back(u32),
     Strike(Fault),

@@ -75,15 +75,16 @@ impl<'a, W: FleetWatch> Fleet<'a, W> {
         match (how, &mut self.replicas[victim as usize]) {
             (Break::Dead, _) => self.crash(victim),
             (Break::Stuck, Some(replica)) => replica.paused_until = u64::MAX,
-            (Break::Deaf, Some(replica)) => replica.is_deaf = true,
+            (Break::Deaf, Some(replica)) => replica.is_cut_off = true,
             (_, None) => {}
         }
     }
 
     /// Picks a healthy replica that is not the only one.
     fn one_of_several(&mut self) -> Option<u32> {
-        let well =
-            |replica: &&SimulatedReplica<'_>| replica.paused_until < u64::MAX && !replica.is_deaf;
+        let well = |replica: &&SimulatedReplica<'_>| {
+            replica.paused_until < u64::MAX && !replica.is_cut_off
+        };
         let ids: Vec<u32> = self
             .alive()
             .filter(well)

@@ -9,7 +9,7 @@ use sluiced_core::limits::Ticket;
 use sluiced_core::scheduler::SentAway;
 use sluiced_core::time::{Mono, StoreTime, micros};
 
-use super::{Fleet, Parcel, SimEvent, SimulatedReplica, WORLD};
+use super::{Fleet, HeldMessage, SimEvent, SimulatedReplica, WORLD};
 use crate::watch::{Away, EndWithoutCall, FleetEvent, FleetWatch};
 
 /// From the queue to a replica, at the median.
@@ -76,7 +76,7 @@ impl<'a, W: FleetWatch> Fleet<'a, W> {
             return self.ended(replica, id, EndWithoutCall::TooOld);
         }
         replica.arrivals += 1;
-        let parcel = Parcel {
+        let held = HeldMessage {
             id,
             message,
             route,
@@ -94,7 +94,7 @@ impl<'a, W: FleetWatch> Fleet<'a, W> {
         if own_wait > route.max_hold {
             return self.send_away(replica, id, own_wait, Away::Again);
         }
-        self.hold(replica, parcel, mono);
+        self.hold(replica, held, mono);
     }
 
     /// A message ends without a call.
@@ -112,17 +112,17 @@ impl<'a, W: FleetWatch> Fleet<'a, W> {
     pub(super) fn leaves(
         &mut self,
         replica: &mut SimulatedReplica<'a>,
-        parcel: &Parcel<'a>,
+        held: &HeldMessage<'a>,
         away: &SentAway,
     ) {
         if away.is_far && self.setting.route.on_denied == OnDenied::DeadLetter {
-            return self.ended(replica, parcel.id, EndWithoutCall::Denied);
+            return self.ended(replica, held.id, EndWithoutCall::Denied);
         }
         let why = match away.room {
             Some(_) => Away::Denied,
             None => Away::Full(u8::try_from(away.by).unwrap_or(u8::MAX)),
         };
-        self.send_away(replica, parcel.id, away.wait, why);
+        self.send_away(replica, held.id, away.wait, why);
     }
 
     /// Sends a message through the wait ladder, to come back after `wait`.
@@ -148,19 +148,19 @@ impl<'a, W: FleetWatch> Fleet<'a, W> {
             return;
         };
         let mut freed = change.defer_in(&mut replica.scheduler, |_| true);
-        freed.sort_by_key(|parcel| parcel.arrival);
-        for parcel in freed {
-            self.hold(replica, parcel, mono);
+        freed.sort_by_key(|held| held.arrival);
+        for held in freed {
+            self.hold(replica, held, mono);
         }
     }
 
     /// A message waits for its slot, and before that for its own time and for its route's.
-    fn hold(&self, replica: &mut SimulatedReplica<'a>, parcel: Parcel<'a>, mono: Mono) {
-        let until = self.away.get(&parcel.id).filter(|at| **at > self.t);
+    fn hold(&self, replica: &mut SimulatedReplica<'a>, held: HeldMessage<'a>, mono: Mono) {
+        let until = self.away.get(&held.id).filter(|at| **at > self.t);
         let own_time = until.map(|at| mono + Duration::from_micros(at - self.t));
         match own_time.max(replica.gate.sends().held_until()) {
-            Some(at) => replica.scheduler.delay(parcel, at),
-            None => replica.scheduler.push(parcel, mono),
+            Some(at) => replica.scheduler.delay(held, at),
+            None => replica.scheduler.push(held, mono),
         }
     }
 
@@ -197,11 +197,11 @@ impl<'a, W: FleetWatch> Fleet<'a, W> {
         let interval = self.setting.route.rows.first().map(|pace| pace.interval());
         let denied =
             (replica.scheduler).extract_denied(|_| true, wait, interval.unwrap_or_default());
-        for (parcel, own_wait) in denied {
+        for (held, own_wait) in denied {
             if self.setting.route.on_denied == OnDenied::DeadLetter {
-                self.ended(replica, parcel.id, EndWithoutCall::Denied);
+                self.ended(replica, held.id, EndWithoutCall::Denied);
             } else {
-                self.send_away(replica, parcel.id, own_wait, Away::NoSlot);
+                self.send_away(replica, held.id, own_wait, Away::NoSlot);
             }
         }
     }

@@ -11,7 +11,7 @@ use super::event::{Request, StoreReply};
 use super::replica::{key_id, names};
 use super::slots::{STORE_TIMEOUT, Trip};
 use super::store::{Asker, Woken};
-use super::{Fleet, Parcel, SimEvent, SimulatedReplica};
+use super::{Fleet, HeldMessage, SimEvent, SimulatedReplica};
 use crate::watch::{FleetEvent, FleetWatch};
 
 impl<'a, W: FleetWatch> Fleet<'a, W> {
@@ -32,7 +32,7 @@ impl<'a, W: FleetWatch> Fleet<'a, W> {
     pub(super) fn admit(
         &mut self,
         replica: &mut SimulatedReplica<'a>,
-        mut question: Question<Parcel<'a>>,
+        mut question: Question<HeldMessage<'a>>,
     ) {
         for asked in &mut question.asked {
             self.tickets += 1;
@@ -45,7 +45,11 @@ impl<'a, W: FleetWatch> Fleet<'a, W> {
         replica.admitting.insert(id, question);
     }
 
-    fn send(&mut self, replica: &SimulatedReplica<'a>, question: &Question<Parcel<'a>>) -> u64 {
+    fn send(
+        &mut self,
+        replica: &SimulatedReplica<'a>,
+        question: &Question<HeldMessage<'a>>,
+    ) -> u64 {
         self.asks += 1;
         let id = self.asks;
         // In doubt no question is lost: see `lib.rs`.
@@ -124,11 +128,11 @@ impl<'a, W: FleetWatch> Fleet<'a, W> {
             self.note(replica, &asked.item, decision);
             if let Decision::Granted { .. } = decision {
                 let granted = Some(reply.entered.now);
-                let parcel = Parcel {
+                let held = HeldMessage {
                     granted,
                     ..asked.item
                 };
-                replica.running.insert(parcel.id, parcel);
+                replica.running.insert(held.id, held);
             }
         }
         if reply.alone {
@@ -144,7 +148,7 @@ impl<'a, W: FleetWatch> Fleet<'a, W> {
     fn note(
         &mut self,
         replica: &mut SimulatedReplica<'a>,
-        parcel: &Parcel<'a>,
+        held: &HeldMessage<'a>,
         decision: &Decision,
     ) {
         let denied = match decision {
@@ -156,15 +160,15 @@ impl<'a, W: FleetWatch> Fleet<'a, W> {
             }
             _ => None,
         };
-        let message = parcel.id;
+        let message = held.id;
         self.see(replica.id, FleetEvent::Decided { message, denied });
     }
 
     /// A replica that stops sends nothing any more: its grants are returned, and its messages go back.
     pub(super) fn empty_if_stopping(&mut self, replica: &mut SimulatedReplica<'a>) {
         if replica.stopping {
-            for parcel in replica.scheduler.extract_all() {
-                self.again(replica, parcel);
+            for held in replica.scheduler.extract_all() {
+                self.again(replica, held);
             }
         }
     }
@@ -182,25 +186,25 @@ impl<'a, W: FleetWatch> Fleet<'a, W> {
     }
 
     /// Grants that were certainly not used are returned; then the messages are ready again.
-    pub(super) fn take_back(
+    pub(super) fn refund_held(
         &mut self,
         replica: &mut SimulatedReplica<'a>,
-        mut parcels: Vec<Parcel<'a>>,
+        mut held_messages: Vec<HeldMessage<'a>>,
     ) {
-        for parcel in &mut parcels {
-            replica.running.remove(&parcel.id);
-            if replica.is_deaf {
-                parcel.granted = None;
+        for held in &mut held_messages {
+            replica.running.remove(&held.id);
+            if replica.is_cut_off {
+                held.granted = None;
             }
         }
-        if replica.is_deaf {
-            return self.after(STORE_TIMEOUT, replica.id, SimEvent::Again(parcels));
+        if replica.is_cut_off {
+            return self.after(STORE_TIMEOUT, replica.id, SimEvent::Again(held_messages));
         }
         let (out, asker) = (self.way(), self.asker(replica));
         let sent = self.t;
         let event = SimEvent::TakeBack {
             asker,
-            parcels,
+            held_messages,
             sent,
         };
         self.after(out, replica.id, event);
@@ -210,40 +214,40 @@ impl<'a, W: FleetWatch> Fleet<'a, W> {
         &mut self,
         replica: u32,
         asker: Asker,
-        mut parcels: Vec<Parcel<'a>>,
+        mut held_messages: Vec<HeldMessage<'a>>,
         sent: u64,
     ) {
-        for parcel in &mut parcels {
-            if parcel.granted.is_some() && !self.store.is_down(self.t) {
-                let woken = self.store.refund(asker, parcel, sent, self.t);
+        for held in &mut held_messages {
+            if held.granted.is_some() && !self.store.is_down(self.t) {
+                let woken = self.store.refund(asker, held, sent, self.t);
                 self.tell_freed(&woken);
             }
-            parcel.granted = None;
+            held.granted = None;
         }
         let way = self.way();
-        self.after(way, replica, SimEvent::Again(parcels));
+        self.after(way, replica, SimEvent::Again(held_messages));
     }
 
     /// A call has ended, or it is not known whether it was granted.
-    pub(super) fn end_call(&mut self, replica: &mut SimulatedReplica<'a>, parcel: &Parcel<'a>) {
-        replica.running.remove(&parcel.id);
-        let lost = replica.is_deaf || self.dice.chance(self.setting.around.lost_asks);
+    pub(super) fn end_call(&mut self, replica: &mut SimulatedReplica<'a>, held: &HeldMessage<'a>) {
+        replica.running.remove(&held.id);
+        let lost = replica.is_cut_off || self.dice.chance(self.setting.around.lost_asks);
         if self.counts_calls() && !lost {
             let (out, asker) = (self.way(), self.asker(replica));
-            let parcel = *parcel;
-            self.after(out, replica.id, SimEvent::Release { asker, parcel });
+            let held = *held;
+            self.after(out, replica.id, SimEvent::Release { asker, held });
         }
     }
 
-    pub(super) fn release(&mut self, asker: Asker, parcel: &Parcel<'a>) {
+    pub(super) fn release(&mut self, asker: Asker, held: &HeldMessage<'a>) {
         if !self.store.is_down(self.t) {
-            let woken = self.store.release(asker, parcel, self.t);
+            let woken = self.store.release(asker, held, self.t);
             self.tell_freed(&woken);
             // The replica knows that its call ended, so it may use the freed units even without a
             // notice.
             let way = self.way();
             let keyed = &self.setting.route.keyed;
-            let charges = names(&parcel.message.charges).zip(&parcel.message.charges);
+            let charges = names(&held.message.charges).zip(&held.message.charges);
             for ((name, charge), limit) in charges.zip(keyed) {
                 if matches!(limit.rule, Rule::Concurrency(_)) {
                     let (key, units) = (key_id(name), charge.cost.units());
@@ -278,17 +282,17 @@ impl<'a, W: FleetWatch> Fleet<'a, W> {
     pub(super) fn beat(&mut self, replica: &mut SimulatedReplica<'a>) {
         self.after(micros(BEAT), replica.id, SimEvent::Beat);
         self.ask_time(replica);
-        if self.counts_calls() && !replica.is_deaf {
+        if self.counts_calls() && !replica.is_cut_off {
             let (out, asker) = (self.way(), self.asker(replica));
             let calls = replica.running.values().copied().collect();
             self.after(out, replica.id, SimEvent::Renew { asker, calls });
         }
     }
 
-    pub(super) fn renew(&mut self, asker: Asker, calls: &[Parcel<'a>]) {
+    pub(super) fn renew(&mut self, asker: Asker, calls: &[HeldMessage<'a>]) {
         if !self.store.is_down(self.t) {
-            for parcel in calls {
-                self.store.renew(asker, parcel, self.t);
+            for held in calls {
+                self.store.renew(asker, held, self.t);
             }
         }
     }

@@ -101,7 +101,7 @@ const FIRST: u32 = 8;
 const FIRST_APART: u64 = 20_000;
 const APART: u64 = 1_000_000;
 /// This many replicas per million miss a notice.
-const DEAF: u64 = 100_000;
+const MISSES_NOTICE: u64 = 100_000;
 
 impl<'a, W: FleetWatch> Fleet<'a, W> {
     /// A handshake, and a check of the headroom.
@@ -143,7 +143,7 @@ impl<'a, W: FleetWatch> Fleet<'a, W> {
         };
         if !self.store.is_down(self.t) && self.store.version() == over {
             self.store.set(following.policy_at(headroom), self.t);
-            self.notify_change(DEAF);
+            self.notify_change(MISSES_NOTICE);
         }
     }
 }

@@ -28,7 +28,7 @@ use crate::setting::{KeyCost, KeyedRule, Message, Setting, SimulatedRoute};
 #[derive(Debug)]
 pub(super) struct SimulatedReplica<'a> {
     pub(super) id: u32,
-    pub(super) scheduler: Scheduler<Parcel<'a>>,
+    pub(super) scheduler: Scheduler<HeldMessage<'a>>,
     /// The replica sends nothing any more, and waits for its calls in flight.
     pub(super) stopping: bool,
     /// Delivered and not settled.
@@ -42,7 +42,7 @@ pub(super) struct SimulatedReplica<'a> {
     pub(super) refusals: Refusals,
     pub(super) paused_until: u64,
     /// The replica does not reach the store.
-    pub(super) is_deaf: bool,
+    pub(super) is_cut_off: bool,
     /// Only the last wake that was set counts.
     pub(super) wake: u64,
     /// The asks that are in flight, for each row.
@@ -53,9 +53,9 @@ pub(super) struct SimulatedReplica<'a> {
     /// The replica's watch on the store of keyed limits.
     pub(super) store: StoreWatch,
     /// The replica's questions to the keyed limits, by their numbers.
-    pub(super) admitting: BTreeMap<u64, Question<Parcel<'a>>>,
+    pub(super) admitting: BTreeMap<u64, Question<HeldMessage<'a>>>,
     /// Calls that were granted and have not ended, by message.
-    pub(super) running: BTreeMap<u32, Parcel<'a>>,
+    pub(super) running: BTreeMap<u32, HeldMessage<'a>>,
     /// What it knows of the limits' policy.
     pub(super) known: Option<LimitPolicy>,
     /// The replica has asked for the current policy.
@@ -104,7 +104,7 @@ impl SimulatedReplica<'_> {
             gate: Gate::new(setting.route.hours.clone(), None),
             refusals: Refusals::default(),
             paused_until: 0,
-            is_deaf: false,
+            is_cut_off: false,
             wake: 0,
             asking: [None; 2],
             turn: None,
@@ -173,7 +173,7 @@ pub(super) fn key_id((limit, key): StateKey) -> KeyId {
 
 /// A message in memory.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Parcel<'a> {
+pub(super) struct HeldMessage<'a> {
     pub(super) id: u32,
     pub(super) message: &'a Message,
     pub(super) route: &'a SimulatedRoute,
@@ -191,7 +191,7 @@ pub(super) struct Parcel<'a> {
     pub(super) granted: Option<StoreTime>,
 }
 
-impl Parcel<'_> {
+impl HeldMessage<'_> {
     /// The message's keys that are not for all messages.
     pub(super) fn own_keys(&self) -> Vec<KeyId> {
         self.keys().filter(|key| !self.is_for_all(*key)).collect()
@@ -202,7 +202,7 @@ impl Parcel<'_> {
     }
 }
 
-impl Queued for Parcel<'_> {
+impl Queued for HeldMessage<'_> {
     fn cost(&self) -> Cost {
         self.message.slots
     }

@@ -32,8 +32,8 @@ impl<'a, W: FleetWatch> Fleet<'a, W> {
     pub(super) fn trip(&mut self, replica: &SimulatedReplica<'a>, may_fail: bool) -> Trip {
         let (out, back) = (self.way() + replica.detour.0, self.way() + replica.detour.1);
         let drops = may_fail && self.dice.chance(self.setting.around.lost_asks);
-        let lost = drops || replica.is_deaf;
-        let arrives = !lost || !replica.is_deaf && self.dice.chance(500_000);
+        let lost = drops || replica.is_cut_off;
+        let arrives = !lost || !replica.is_cut_off && self.dice.chance(500_000);
         let heard = !lost && out + back < STORE_TIMEOUT;
         Trip {
             out: arrives.then_some(out),

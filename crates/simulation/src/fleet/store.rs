@@ -23,7 +23,7 @@ use sluiced_core::scheduler::AskedMessage;
 use sluiced_core::time::{StoreTime, micros};
 use sluiced_core::version::PolicyVersion;
 
-use super::replica::{Parcel, StateKey, names};
+use super::replica::{HeldMessage, StateKey, names};
 use crate::setting::{FleetPolicy, Setting};
 use crate::surroundings::StateLeft;
 
@@ -103,12 +103,12 @@ impl SimulatedStore {
 
     /// An operator sets another policy.
     pub(super) fn set(&mut self, policy: FleetPolicy, t: u64) {
-        let over = self.version();
+        let replaces = self.version();
         let text = self.policies.len().to_string();
         self.policies.push(policy);
         let now = self.clock(t);
         let update = PolicyUpdate {
-            over,
+            replaces,
             text: &text,
             file: "0",
             by: "operator",
@@ -167,7 +167,7 @@ impl SimulatedStore {
     pub(super) fn admit(
         &mut self,
         asker: Asker,
-        asked: &[AskedMessage<Parcel<'_>>],
+        asked: &[AskedMessage<HeldMessage<'_>>],
         wanted: u64,
         t: u64,
     ) -> (AnswerHead, bool, Vec<Decision>) {
@@ -217,20 +217,20 @@ impl SimulatedStore {
     pub(super) fn refund(
         &mut self,
         asker: Asker,
-        parcel: &Parcel<'_>,
+        held: &HeldMessage<'_>,
         sent: u64,
         t: u64,
     ) -> Vec<Woken> {
-        let woken = self.release(asker, parcel, t);
+        let woken = self.release(asker, held, t);
         let generation = self.enter(asker, t);
         let since = asker.version.since().max(generation.lost_at);
         self.with_limits(asker, t, &generation, |states, limits, now| {
-            for charge in charges(parcel, limits) {
-                if let Some(at) = parcel.granted {
+            for charge in charges(held, limits) {
+                if let Some(at) = held.granted {
                     let unused = UnusedUnits {
                         at,
                         cost: charge.cost,
-                        age: Duration::from_micros(sent - parcel.asked),
+                        age: Duration::from_micros(sent - held.asked),
                     };
                     states.refund(&charge.key, charge.limit, since, &unused, now);
                 }
@@ -240,12 +240,12 @@ impl SimulatedStore {
     }
 
     /// A call ended. Returns the messages that waited for that.
-    pub(super) fn release(&mut self, asker: Asker, parcel: &Parcel<'_>, t: u64) -> Vec<Woken> {
+    pub(super) fn release(&mut self, asker: Asker, held: &HeldMessage<'_>, t: u64) -> Vec<Woken> {
         let generation = self.enter(asker, t);
         self.with_limits(asker, t, &generation, |states, limits, now| {
-            let woken = charges(parcel, limits).flat_map(|charge| {
+            let woken = charges(held, limits).flat_map(|charge| {
                 let name = charge.key;
-                let waiters = states.release(&name, charge.limit.rule, parcel.ticket, now);
+                let waiters = states.release(&name, charge.limit.rule, held.ticket, now);
                 waiters.into_iter().map(move |(replica, units)| Woken {
                     replica,
                     name,
@@ -256,11 +256,11 @@ impl SimulatedStore {
         })
     }
 
-    pub(super) fn renew(&mut self, asker: Asker, parcel: &Parcel<'_>, t: u64) {
+    pub(super) fn renew(&mut self, asker: Asker, held: &HeldMessage<'_>, t: u64) {
         let generation = self.enter(asker, t);
         self.with_limits(asker, t, &generation, |states, limits, now| {
-            for charge in charges(parcel, limits) {
-                states.renew(&charge.key, charge.limit.rule, parcel.ticket, now);
+            for charge in charges(held, limits) {
+                states.renew(&charge.key, charge.limit.rule, held.ticket, now);
             }
         });
     }
@@ -344,10 +344,10 @@ impl SimulatedStore {
 
 /// What a message takes.
 fn charges<'l>(
-    parcel: &Parcel<'l>,
+    held: &HeldMessage<'l>,
     limits: &'l [Limit<'l>],
 ) -> impl Iterator<Item = Charge<&'l Limit<'l>, StateKey>> {
-    let charges = &parcel.message.charges;
+    let charges = &held.message.charges;
     names(charges).zip(charges).map(|(key, charge)| Charge {
         limit: &limits[key.0],
         key,

@@ -56,7 +56,7 @@ impl MemoryStore {
             version: stored.version,
             paused_until: stored.paused_until(now).unwrap_or_default(),
             opened_at: StoreTime::default(),
-            remade_at: stored.remade_at,
+            kind_changed_at: stored.kind_changed_at,
         });
         let rule = policy.rule.around(now);
         InForceNow {

@@ -259,7 +259,7 @@ impl Cluster {
     }
 
     /// A node to subscribe to: notices go to all of them.
-    pub(super) fn listening_post(&self) -> Option<Address> {
+    pub(super) fn subscription_address(&self) -> Option<Address> {
         let (mut masters, _) = self.masters();
         masters.shuffle(&mut rand::rng());
         masters.pop()

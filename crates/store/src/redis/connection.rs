@@ -87,10 +87,10 @@ impl Connection {
     }
 
     /// A server to subscribe to for notices.
-    pub(super) fn listening_post(&self) -> Result<Address, StoreError> {
+    pub(super) fn subscription_address(&self) -> Result<Address, StoreError> {
         let at = match &self.to {
             To::One(server) => server.address(),
-            To::Many(cluster) => cluster.listening_post(),
+            To::Many(cluster) => cluster.subscription_address(),
         };
         at.ok_or_else(|| unreachable("not connected yet"))
     }

@@ -11,14 +11,14 @@ use sluiced_settings::types::RedisMode;
 
 /// A field that names the life of a server, and where `INFO` has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Life {
+pub(super) struct ServerRun {
     /// The argument of `INFO`.
     pub(super) section: &'static str,
     field: &'static str,
     pub(super) id: String,
 }
 
-impl Life {
+impl ServerRun {
     /// Of a server that reports `info`.
     ///
     /// # Errors
@@ -37,7 +37,7 @@ impl Life {
         });
         lives
             .find(|life| !life.id.trim_matches('0').is_empty())
-            .ok_or(NO_LIFE)
+            .ok_or(NO_RUN_ID)
     }
 
     /// Whether a server that reports `info` is in another life.
@@ -46,7 +46,7 @@ impl Life {
     }
 }
 
-const NO_LIFE: &str = "INFO names no run_id, by which a restart or a failover is noticed: after one, more calls could leave than the limits allow; use a server that names it";
+const NO_RUN_ID: &str = "INFO names no run_id, by which a restart or a failover is noticed: after one, more calls could leave than the limits allow; use a server that names it";
 
 /// The value of a line `name:value` of `INFO`, unless it is empty.
 pub(super) fn field<'a>(info: &'a str, name: &str) -> Option<&'a str> {

@@ -209,7 +209,7 @@ impl Limits {
             return self.ask_time().await;
         }
         let around = self.around().await?;
-        self.heard_all().await?;
+        self.wait_for_late_answers().await?;
         let all: Arc<[Candidate]> = candidates.into();
         let mut decisions = Vec::with_capacity(all.len());
         loop {

@@ -36,7 +36,7 @@ const NEEDED: [&str; 17] = [
     "PEXPIRE",
 ];
 /// Without these, replicas learn of freezes and changes only from their next answer.
-const WISHED: [&str; 2] = ["PUBLISH", "SUBSCRIBE"];
+const OPTIONAL: [&str; 2] = ["PUBLISH", "SUBSCRIBE"];
 /// How `needs.lua` calls a key and a channel.
 const KEY: &str = "~";
 const CHANNEL: &str = "&";
@@ -51,7 +51,7 @@ pub(super) struct MissingNeeds {
     /// Without it nothing works.
     pub(super) needed: Option<String>,
     /// Without it everything works, but later.
-    pub(super) wished: Option<String>,
+    pub(super) optional: Option<String>,
 }
 
 /// Asks a server for everything.
@@ -76,7 +76,7 @@ pub(super) async fn lacking(
     let tried = failures(answer.exact, answer.failed, &answer.unheard);
     Ok(MissingNeeds {
         needed: tried.needed,
-        wished: rights.wished.or(tried.wished),
+        optional: rights.optional.or(tried.optional),
     })
 }
 
@@ -131,7 +131,7 @@ fn question<'a>(script: &'a Script, access: &Access, key: Option<String>) -> Scr
     }
     question.arg(format!("{}:check", access.prefix()));
     question.arg(&access.channel);
-    for command in NEEDED.iter().chain(&WISHED) {
+    for command in NEEDED.iter().chain(&OPTIONAL) {
         question.arg(command);
     }
     if access.mode() == RedisMode::Cluster {
@@ -147,7 +147,7 @@ impl MissingNeeds {
             needed: Some(format!(
                 "it does not run scripts as sluiced needs them: {said}"
             )),
-            wished: None,
+            optional: None,
         }
     }
 }
@@ -178,7 +178,7 @@ fn failures(exact: Value, mut failed: Vec<String>, unheard: &[String]) -> Missin
             let list = failed.join("; ");
             format!("it does not run scripts as sluiced needs them: {list}")
         }),
-        wished: (!unheard.is_empty()).then(|| late(&unheard.join("; "))),
+        optional: (!unheard.is_empty()).then(|| late(&unheard.join("; "))),
     }
 }
 
@@ -196,12 +196,12 @@ fn late(why: &str) -> String {
 
 /// What the user may not do. Redis before 7.0 cannot say, and nothing counts as missing then: the trial shows it.
 fn missing_rights(refused: Vec<String>, access: &Access) -> MissingNeeds {
-    let (mut needed, mut wished) = (Vec::new(), Vec::new());
+    let (mut needed, mut optional) = (Vec::new(), Vec::new());
     for name in refused {
         match name.as_str() {
             KEY => needed.push(format!("keys ~{}:*", access.prefix())),
-            CHANNEL => wished.push(format!("channels &{}:*", access.prefix())),
-            command if WISHED.contains(&command) => wished.push(name),
+            CHANNEL => optional.push(format!("channels &{}:*", access.prefix())),
+            command if OPTIONAL.contains(&command) => optional.push(name),
             _ => needed.push(name.replace('|', " ")),
         }
     }
@@ -216,7 +216,7 @@ fn missing_rights(refused: Vec<String>, access: &Access) -> MissingNeeds {
     };
     MissingNeeds {
         needed: said(needed),
-        wished: said(wished).map(|why| late(&why)),
+        optional: said(optional).map(|why| late(&why)),
     }
 }
 
@@ -283,7 +283,7 @@ mod tests {
         let called: BTreeSet<&str> = calls.filter_map(|rest| rest.split('\'').next()).collect();
         assert!(called.contains("HMGET"));
         for command in called {
-            let known = NEEDED.contains(&command) || WISHED.contains(&command);
+            let known = NEEDED.contains(&command) || OPTIONAL.contains(&command);
             assert!(known, "{command} is not in the list");
             assert!(
                 NEEDS.contains(&format!("'{command}'")),

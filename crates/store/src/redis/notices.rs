@@ -56,7 +56,7 @@ async fn subscribe(
     connection: &Connection,
     channel: &str,
 ) -> Result<(Address, PubSub), StoreError> {
-    let at = connection.listening_post()?;
+    let at = connection.subscription_address()?;
     let subscribing = async {
         let mut subscription = connection.access().subscription(&at).await?;
         subscription.subscribe(channel).await?;

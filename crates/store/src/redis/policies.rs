@@ -96,7 +96,7 @@ impl PolicyStore for RedisStore {
             let mut args = vec![
                 Arg::Text(self.scripts.channel()),
                 Arg::Text(limit),
-                Arg::Number(replacement.over.number()),
+                Arg::Number(replacement.replaces.number()),
             ];
             let fields = fields(&replacement).into_iter();
             args.extend(fields.flat_map(|(name, value)| [Arg::Text(name), value]));
@@ -174,7 +174,7 @@ fn fields<'a>(replacement: &Replacement<'a>) -> [(&'static str, Arg<'a>); 12] {
         ("paused_for", Arg::Number(micros(paused_for))),
         ("paused_by", Arg::Text(pause.map_or("", |pause| &pause.by))),
         ("changed", time(times.changed)),
-        ("remade_at", time(times.remade_at)),
+        ("remade_at", time(times.kind_changed_at)),
         ("resumed_by", Arg::Text(&policy.resumed_by)),
     ]
 }
@@ -210,6 +210,6 @@ fn parse(fields: &HashFields) -> Option<LimitPolicy> {
         })
         .filter(|pause| pause.until > StoreTime::default()),
         resumed_by: field("resumed_by")?,
-        remade_at: StoreTime::from_micros(number("remade_at")?),
+        kind_changed_at: StoreTime::from_micros(number("remade_at")?),
     })
 }

@@ -57,7 +57,7 @@ pub(super) struct Scripts {
     access: Arc<Access>,
 }
 
-/// A script with its arguments, except the run, which only the connection knows.
+/// A script with its arguments, except the run_id, which only the connection knows.
 #[derive(Debug)]
 pub(super) struct ScriptCall<'a> {
     script: &'a Script,
@@ -115,8 +115,8 @@ impl<'a> ScriptCall<'a> {
         hash_slot_of(&self.key)
     }
 
-    /// Ready to be sent to the server whose run_id is `run`.
-    pub(super) fn invocation(&self, run: &str) -> ScriptInvocation<'_> {
+    /// Ready to be sent to the server with this run_id.
+    pub(super) fn invocation(&self, run_id: &str) -> ScriptInvocation<'_> {
         let mut invocation = self.script.prepare_invoke();
         invocation.key(&self.key);
         for key in &self.more_keys {
@@ -130,7 +130,7 @@ impl<'a> ScriptCall<'a> {
                 Arg::Time(None) => invocation.arg(-1),
                 Arg::Text(text) => invocation.arg(text),
                 Arg::Hex(number) => invocation.arg(format!("{number:x}")),
-                Arg::Run => invocation.arg(run),
+                Arg::Run => invocation.arg(run_id),
             };
         }
         invocation
@@ -168,7 +168,7 @@ impl Scripts {
     pub(super) fn lease(&self, limit: &PacedRow, ask: &Ask) -> ScriptCall<'_> {
         let pace = &limit.pace;
         let (clock_view, generation, predicted) = match ask.clock_view {
-            ClockView::Young => ("young", 0, None),
+            ClockView::Unproven => ("young", 0, None),
             ClockView::Steady {
                 generation,
                 predicted,

@@ -23,7 +23,7 @@ use tracing::{info, warn};
 use super::access::Access;
 use super::address::Address;
 use super::hash_slots::HashSlot;
-use super::info::Life;
+use super::info::ServerRun;
 use super::scripts::ScriptCall;
 use super::sentinels::Sentinels;
 use super::stream::DrivenConnection;
@@ -53,7 +53,7 @@ struct LiveConnection {
     id: u64,
     at: Address,
     connection: DrivenConnection,
-    run: Arc<Life>,
+    run: Arc<ServerRun>,
     /// Timeouts since the last answer.
     timeouts: Arc<AtomicU32>,
     /// A call was answered: the server works, and the backoff may start over.

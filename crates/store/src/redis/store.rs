@@ -208,7 +208,7 @@ impl Store for RedisStore {
                 Arg::Text(replica),
                 Arg::Text(&fleet),
                 Arg::Number(micros(owner::KEPT)),
-                Arg::Number(registration.form.into()),
+                Arg::Number(registration.format.into()),
             ];
             args.extend(signed_names.iter().map(|name| Arg::Text(name)));
             let key = format!("{}:{{fleet}}:owners", self.scripts.prefix());
@@ -217,13 +217,13 @@ impl Store for RedisStore {
             let registrations =
                 reply
                     .into_iter()
-                    .map(|(name, fleet, replica, ago, shared, form)| ForeignName {
+                    .map(|(name, fleet, replica, ago, shared, format)| ForeignName {
                         name,
                         fleet,
                         replica,
                         ago: Duration::from_micros(ago),
                         shared: shared > 0,
-                        form,
+                        format,
                     });
             let mut foreign: Vec<_> = registrations.collect();
             foreign.sort();

@@ -168,7 +168,7 @@ async fn tried(
 ) -> Result<Vec<String>, RabbitError> {
     if found {
         let may_consume = live.may_consume(route.queue()).await;
-        may_consume.map_err(RabbitError::of_right)?;
+        may_consume.map_err(RabbitError::into_missing_right)?;
     }
     results_have_a_place(live, route).await?;
     let work = route.settings.declare.then_some(Target::Work);
@@ -245,7 +245,7 @@ async fn results_have_a_place(
     route: &RouteOptions,
 ) -> Result<(), RabbitError> {
     let exchange = live.find_exchange(route.exchange()).await;
-    exchange.map_err(RabbitError::of_right)?;
+    exchange.map_err(RabbitError::into_missing_right)?;
     let results = route.settings.results.as_ref();
     let Some(queue) = results.and_then(|results| results.queue()) else {
         return Ok(());
@@ -290,7 +290,7 @@ async fn may_use(
         // Some versions ask for a right to look.
         Ok(_) | Err(RabbitError::Refused { .. }) => {
             let checked = live.make_usable(route, target).await;
-            checked.map(Some).map_err(RabbitError::of_right)
+            checked.map(Some).map_err(RabbitError::into_missing_right)
         }
         Err(error) => Err(error),
     }
@@ -327,7 +327,7 @@ fn refused(answer: Result<(), RabbitError>) -> Result<(), RabbitError> {
             error @ (RabbitError::Refused { .. }
             | RabbitError::QueueLimit { .. }
             | RabbitError::Timeout { .. }),
-        ) => Err(error.of_right()),
+        ) => Err(error.into_missing_right()),
         _ => Ok(()),
     }
 }

@@ -72,7 +72,7 @@ pub(super) fn replacement(
     if let Some(method) = method {
         set(header::RAW_DELIVERY, text(&STANDARD.encode(method)));
     }
-    // Four letters for three bytes.
+    // Four characters of base64 for three bytes.
     let room = most.saturating_sub(OURS).max(most / 4) / 4 * 3;
     let kept = &raw[..raw.len().min(room)];
     set(header::RAW_PROPERTIES, text(&STANDARD.encode(kept)));

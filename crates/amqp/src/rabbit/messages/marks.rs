@@ -10,7 +10,8 @@
 //! went. So `sluiced dead replay` can remove the second part without the key, and the first part is still believed.
 //!
 //! Both cover the message itself, too: the digest of its body and the publisher's message id. Headers that are copied
-//! to another message are worth nothing there. The same message with its own marks is the same message.
+//! to another message are worth nothing there. A publisher that can read the queue may
+//! send a message again with its marks: they stay valid, as for a redelivery.
 //!
 //! **Versions.** Copies wait at the broker while sluiced is upgraded, and replicas of two versions read each other's.
 //! So the name of a header is its version: what it means never changes, and a later form is another header. The same

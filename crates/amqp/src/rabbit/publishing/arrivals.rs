@@ -76,7 +76,7 @@ impl ArrivalPublisher {
                 decided = next_decided(&mut open) => decided.map(|publications| self.report_decided(publications)),
             };
             match ended {
-                Ok(()) if log.over() => {
+                Ok(()) if log.end_fault() => {
                     info!(route = %self.route, "what the centre delivers is confirmed again")
                 }
                 Ok(()) => {}

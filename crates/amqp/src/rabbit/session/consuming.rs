@@ -119,7 +119,7 @@ impl Consumers {
     }
 
     /// All queues, each with one message at most.
-    pub(super) fn probes(&self) -> Vec<Group> {
+    pub(super) fn with_one_message_each(&self) -> Vec<Group> {
         self.groups.iter().map(|group| group.at_most(1)).collect()
     }
 
@@ -128,7 +128,7 @@ impl Consumers {
         let Opening::Few(prefetch) = opening else {
             return self.groups.clone();
         };
-        let mut few = self.probes();
+        let mut few = self.with_one_message_each();
         // The place of one message is left for parked ones.
         let parked = u16::from(few.len() > 1);
         few[0] = self.groups[0].at_most(prefetch.saturating_sub(parked).max(1));

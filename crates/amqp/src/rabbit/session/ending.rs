@@ -129,11 +129,11 @@ impl Session {
     /// comes, all commands that were under way are done, and those that were held back are under way as one
     /// command, for which the next answer waits.
     async fn let_through(&mut self) -> Result<u64, RabbitError> {
-        let probes = self.consumers.probes();
+        let with_one_message_each = self.consumers.with_one_message_each();
         let mut came = 0;
         for _ in 0..ROUNDS {
             self.consumers
-                .start(&self.live, &self.channel, &probes)
+                .start(&self.live, &self.channel, &with_one_message_each)
                 .await?;
             came += self.stop_unseen().await?;
         }

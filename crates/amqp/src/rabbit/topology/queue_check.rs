@@ -74,7 +74,9 @@ impl LiveConnection {
         queue: String,
     ) -> Result<(), RabbitError> {
         match self.may_consume(&queue).await {
-            Err(RabbitError::Refused { reason }) => Err(RabbitError::Unreadable { queue, reason }),
+            Err(RabbitError::Refused { reason }) => {
+                Err(RabbitError::NotConsumable { queue, reason })
+            }
             answer => answer,
         }
     }

@@ -214,7 +214,7 @@ fn a_gate_is_closed_until_the_later_of_a_pause_and_a_loss() {
             version: PolicyVersion::new(version),
             paused_until: at(paused_until),
             opened_at: at(opened_at),
-            remade_at: StoreTime::default(),
+            kind_changed_at: StoreTime::default(),
         };
         LimitAccess::of(
             in_force,

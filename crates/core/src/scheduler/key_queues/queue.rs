@@ -46,9 +46,9 @@ pub(super) struct Queue<T> {
     /// The downstream refuses it: one message at a time is called, until one is accepted.
     pub(super) refused: bool,
     /// When the last notice came that calls of it ended.
-    pub(super) freed: Option<Mono>,
+    pub(super) freed_at: Option<Mono>,
     /// How far apart its units come free for this replica, smoothed. `None`: not known yet.
-    pub(super) each: Option<Duration>,
+    pub(super) free_interval: Option<Duration>,
     /// When the next message that is sent away should come back, as of a limit that knows times.
     pub(super) next_return: Mono,
     /// How many are asked for.
@@ -61,8 +61,8 @@ impl<T> Default for Queue<T> {
         Self {
             access: Access::Open { at_once: 1 },
             refused: false,
-            freed: None,
-            each: None,
+            freed_at: None,
+            free_interval: None,
             next_return: Mono::default(),
             asked: 0,
             waiting: BTreeMap::new(),

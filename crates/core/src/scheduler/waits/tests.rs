@@ -54,7 +54,7 @@ fn a_message_waits_for_nothing_else_until_its_limits_say_not_now() {
         |scheduler: &Scheduler<Item>, at| scheduler.route_waits(1, Needs::SlotAndPermit, ms(at));
     assert_eq!(
         waits(&scheduler, 0),
-        RouteWaits::HeldUp,
+        RouteWaits::AsAWhole,
         "the store is not known"
     );
     let first = asks(&mut scheduler, ms(0));
@@ -98,6 +98,6 @@ fn a_message_waits_for_nothing_else_until_its_limits_say_not_now() {
     scheduler
         .pacing_mut()
         .freeze_for(Duration::from_secs(1), ms(600));
-    assert_eq!(waits(&scheduler, 600), RouteWaits::HeldUp, "frozen");
+    assert_eq!(waits(&scheduler, 600), RouteWaits::AsAWhole, "frozen");
     assert_eq!(scheduler.slow_trip(), Duration::from_millis(2));
 }

@@ -41,7 +41,7 @@ impl Returning {
             }
             if let Err(error) = self.limits.release(granted).await {
                 let what = "what was not sent counts as if it were, and calls that ended count until the store is back";
-                self.doubt(what, &error);
+                self.warn_not_done(what, &error);
                 all = false;
             }
         }
@@ -60,7 +60,7 @@ impl Returning {
             let is_known = match self.limits.mark_done(&claims).await {
                 Ok(()) => true,
                 Err(error) => {
-                    self.doubt(
+                    self.warn_not_done(
                         "that messages were accepted was not written down yet",
                         &error,
                     );
@@ -79,7 +79,7 @@ impl Returning {
     /// Writes what answers reported.
     pub(super) async fn correct(&self, said: &mut Corrections) {
         if let Err(error) = said.write(&*self.limits).await {
-            self.doubt("what answers said was not written down", &error);
+            self.warn_not_done("what answers said was not written down", &error);
         }
     }
 
@@ -103,7 +103,7 @@ impl Returning {
         for calls in calls.chunks(BATCH_MAX) {
             match self.limits.renew(calls).await {
                 Ok(gone) => all.extend(gone),
-                Err(error) => self.doubt("calls under way could not be renewed", &error),
+                Err(error) => self.warn_not_done("calls under way could not be renewed", &error),
             }
         }
         all
@@ -121,7 +121,7 @@ impl Returning {
         }
     }
 
-    fn doubt(&self, what: &str, error: &StoreError) {
+    fn warn_not_done(&self, what: &str, error: &StoreError) {
         if let Some(more) = UNSURE.event(clock::now()) {
             warn!(%error, "{what}{more}");
         }

@@ -66,7 +66,7 @@ impl LimitStore for Raced {
         async {
             let given_back = std::mem::take(&mut *lock(&self.given_back));
             if let Some(refunder) = self.refunder.get().filter(|_| !given_back.is_empty()) {
-                refunder.give_back(&given_back).await;
+                refunder.refund_now(&given_back).await;
             }
             self.renewals.fetch_add(1, Ordering::Relaxed);
             let mut unknown = calls.to_vec();

@@ -109,7 +109,7 @@ impl Limit {
             None => format!("{} times the estimate", most_plausible(Cost::ONE, None)),
         };
         Some(format!(
-            "a message takes {estimate} as an estimate before its call; what the call really used (`{actual}`) is corrected after its answer, and what was used beyond the limit makes later messages wait; without such an answer, or with one that says more than {most}, the estimate stands"
+            "a message takes {estimate} as an estimate before its call; after its answer the count is corrected to what the call really used (`{actual}`), and what was used beyond the limit makes later messages wait; without such an answer, or with one that says more than {most}, the estimate stands"
         ))
     }
 

@@ -4,7 +4,7 @@ use super::*;
 
 #[test]
 fn the_life_of_a_server_is_named_by_its_run_id() {
-    let of = |info: &str| Life::read(info).map(|life| life.id);
+    let of = |info: &str| ServerRun::read(info).map(|life| life.id);
     assert_eq!(
         of("# Server\r\nrun_id:abc\r\nx:1\r\n"),
         Ok("abc".to_owned())
@@ -12,7 +12,7 @@ fn the_life_of_a_server_is_named_by_its_run_id() {
     // What Redis keeps over a restart names no life; what Dragonfly draws at each start does.
     let replid = "master_replid:def\r\n";
     for none in ["", "run_id:\r\n", "run_id:0000\r\n", replid] {
-        assert_eq!(of(none), Err(NO_LIFE), "{none}");
+        assert_eq!(of(none), Err(NO_RUN_ID), "{none}");
     }
     let dragonfly = format!("dragonfly_version:df-v1.30.0\r\n{replid}");
     assert_eq!(of(&dragonfly), Ok("def".to_owned()));
@@ -20,7 +20,7 @@ fn the_life_of_a_server_is_named_by_its_run_id() {
 
 #[test]
 fn a_life_is_over_once_the_server_says_another_one() {
-    let life = Life::read("run_id:abc\r\n").unwrap();
+    let life = ServerRun::read("run_id:abc\r\n").unwrap();
     assert!(!life.is_over("uptime:7\r\nrun_id:abc\r\n"));
     assert!(life.is_over("run_id:abd\r\n") && life.is_over(""));
 }

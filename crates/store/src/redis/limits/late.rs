@@ -33,7 +33,7 @@ use sluiced_ports::store::StoreError;
 
 type BatchAnswer = Result<Decisions, StoreError>;
 
-/// The question of one call: as many candidates as it takes, from one on.
+/// The question of one call: the candidates from index `from` on, as many as fit into one call.
 pub(super) struct Part {
     pub(super) candidates: Arc<[Candidate]>,
     pub(super) from: usize,
@@ -58,14 +58,14 @@ impl Limits {
     /// Asks, and waits for the response timeout.
     pub(super) async fn ask_part(self: &Arc<Self>, part: Part) -> BatchAnswer {
         let (sender, answer) = oneshot::channel();
-        let question = Arc::clone(self).hear_out(part, sender);
+        let question = Arc::clone(self).ask_and_refund_late(part, sender);
         self.questions_in_flight.spawn_on(question, &self.runtime);
         let answer = answer.await;
         answer.unwrap_or_else(|_| Err(unreachable("the store of the limits was closed")))
     }
 
     /// Waits for late answers, for a response timeout. After an error no question may be sent.
-    pub(super) async fn heard_all(&self) -> Result<(), StoreError> {
+    pub(super) async fn wait_for_late_answers(&self) -> Result<(), StoreError> {
         if self.late.is_empty() {
             return Ok(());
         }
@@ -84,7 +84,11 @@ impl Limits {
             .ok();
     }
 
-    async fn hear_out(self: Arc<Self>, part: Part, sender: oneshot::Sender<BatchAnswer>) {
+    async fn ask_and_refund_late(
+        self: Arc<Self>,
+        part: Part,
+        sender: oneshot::Sender<BatchAnswer>,
+    ) {
         // Subscribed before the question: the connection may be lost and replaced within its time.
         let link = self.connection.link();
         let began = clock::now();
@@ -92,7 +96,7 @@ impl Limits {
         if let Ok(answer) = timeout(self.response_timeout(), &mut asked).await {
             // Its caller may be gone.
             if let Err(Ok(unused)) = sender.send(answer) {
-                self.take_back_granted(&part, began, &unused).await;
+                self.refund_granted(&part, began, &unused).await;
             }
             return;
         }
@@ -101,7 +105,7 @@ impl Limits {
         let heard = async {
             // If there is no answer, the connection broke, and nothing is known.
             if let Ok(unused) = asked.await {
-                self.take_back_granted(&part, began, &unused).await;
+                self.refund_granted(&part, began, &unused).await;
             }
         };
         tokio::select! {
@@ -131,7 +135,7 @@ impl Limits {
     }
 
     /// Takes back what was granted and is not used.
-    async fn take_back_granted(&self, part: &Part, asked: Mono, unused: &Decisions) {
+    async fn refund_granted(&self, part: &Part, asked: Mono, unused: &Decisions) {
         let each = part.candidates().iter().zip(&unused.decisions);
         let granted = each.filter(|(_, decision)| matches!(decision, Decision::Granted { .. }));
         let at = GrantedAt {

@@ -10,7 +10,7 @@ use tracing::warn;
 use super::{LiveConnection, Locator, Server};
 use crate::redis::access::Peer;
 use crate::redis::address::Address;
-use crate::redis::info::{Life, is_replica, misfit, risks, save_points};
+use crate::redis::info::{ServerRun, is_replica, misfit, risks, save_points};
 use crate::redis::needs::{is_lack, lacking};
 use crate::redis::stream::DrivenConnection;
 use crate::redis::{refused, unreachable};
@@ -25,7 +25,7 @@ pub(in crate::redis) struct NewConnection {
     pub(in crate::redis) at: Address,
     pub(in crate::redis) connection: DrivenConnection,
     pub(in crate::redis) info: String,
-    run: Life,
+    run: ServerRun,
     /// What works, but not well.
     pub(in crate::redis) risks: Vec<String>,
 }
@@ -66,12 +66,12 @@ impl Server {
         let opened = timeout(bound, opening).await;
         let (mut connection, info) = self.access.explain(opened, bound)?;
         let info = match info {
-            // This server has no INFO: `Life::read` refuses it with the reason.
+            // This server has no INFO: `ServerRun::read` refuses it with the reason.
             Err(error) if is_lack(&error) => String::new(),
             info => self.access.explain(Ok(info), bound)?,
         };
         self.is_fit(&at, &info)?;
-        let run = Life::read(&info).map_err(|why| refused(&format!("{at}: {why}")))?;
+        let run = ServerRun::read(&info).map_err(|why| refused(&format!("{at}: {why}")))?;
         let asking = async {
             let lacks = lacking(&mut connection, &self.access).await?;
             // Both may be forbidden, which does not matter.
@@ -88,7 +88,7 @@ impl Server {
         if let Some(needed) = lacks.needed {
             return Err(refused(&needed));
         }
-        risks.extend(lacks.wished);
+        risks.extend(lacks.optional);
         Ok(NewConnection {
             at,
             connection,

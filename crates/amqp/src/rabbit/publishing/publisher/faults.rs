@@ -20,7 +20,7 @@ impl Outbox {
         *lock(&self.failing) = None;
         let mut was_logged = false;
         for log in self.logs.values() {
-            was_logged |= log.over();
+            was_logged |= log.end_fault();
         }
         if was_logged {
             let route = &self.publishing.queues.route.name;
