@@ -176,7 +176,7 @@ local function counted(cell, units)
   return min(units, most * max(div(MEMORY_MAX, span), 1), UNITS - 1)
 end
 
--- Since when all of the limit is back and pays what is owed (`Rule::rests_from`).
+-- Since when all of the limit is back and pays what is owed (`Rule::idle_from`).
 local function rests_from(cell) return max(back_at(cell), cell.owed_from) end
 
 -- Units that are owed now (`Rule::owed`).

@@ -44,8 +44,8 @@ use sluiced_ports::store::StoreError;
 use sluiced_settings::Needs;
 use turn::PermitRequest;
 
-/// The name of the limit in the store; its keys are those of the callers. No limit of a configuration has a colon in its
-/// name.
+/// The name of the limit in the store; its keys are those of the callers. No limit of a configuration has a colon in
+/// its name.
 const LIMIT: &str = ":throttle";
 
 /// The arguments of `sluiced throttle`.

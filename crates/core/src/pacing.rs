@@ -49,8 +49,8 @@ impl UnpacedFreeze {
         }
     }
 
-    /// The store says until when it lasts: an operator may have ended it, but what our own answers asked for lasts until
-    /// the store knows of it.
+    /// The store says until when it lasts: an operator may have ended it, but what our own answers asked for lasts
+    /// until the store knows of it.
     fn noted(&self, until: Mono, now: Mono) -> Self {
         match self.asked_until {
             Some(asked) if now < asked && until < asked => self.lasts_until(until),

@@ -49,8 +49,8 @@ pub(crate) fn basic(user: &str, password: &str) -> HeaderValue {
     value
 }
 
-/// Whether a request of this method says how long its body is, also if it is empty (RFC 9110, section 8.6). Without that
-/// some servers answer 411.
+/// Whether a request of this method says how long its body is, also if it is empty (RFC 9110, section 8.6). Without
+/// that some servers answer 411.
 pub(crate) fn says_length(method: &Method) -> bool {
     matches!(*method, Method::POST | Method::PUT | Method::PATCH)
 }

@@ -6,8 +6,8 @@
 //! lock accounts that try too often.
 //!
 //! Some centres accept a bind and end the session at once, with or without an `unbind`: the account has too many binds,
-//! or the machine behind a balancer is down. So a session is good only once it lived for some seconds ([`LIVED_LONG_ENOUGH`]). A
-//! shorter one counts as a failure, and the waits double until a session is good.
+//! or the machine behind a balancer is down. So a session is good only once it lived for some seconds
+//! ([`LIVED_LONG_ENOUGH`]). A shorter one counts as a failure, and the waits double until a session is good.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -113,7 +113,8 @@ impl Gate {
     }
 }
 
-/// A tap that is closed opens for a shorter wait than the one that closed it, so that it does not open and close again and again.
+/// A tap that is closed opens for a shorter wait than the one that closed it, so that it does not open and close again
+/// and again.
 fn threshold(was: Tap, hold: Duration) -> Duration {
     match was {
         Tap::Open => hold,

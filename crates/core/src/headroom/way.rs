@@ -2,10 +2,10 @@
 //!
 //! Answers are no measure, because the downstream works before it answers. The duration of a handshake is a measure,
 //! because the kernel of the other side answers at once. A handshake goes to the downstream and back, so it varies at
-//! least as much as the way to the downstream alone. One packet in sixty may have been lost and sent again, or this process was not run in time. No
-//! headroom covers a packet that is sent again a fifth of a second later, so the longest of the last 64 handshakes does
-//! not count. A few handshakes rarely include a slow one, so twice their spread is kept until there are more: a
-//! headroom begins wide and becomes narrower.
+//! least as much as the way to the downstream alone. One packet in sixty may have been lost and sent again, or this
+//! process was not run in time. No headroom covers a packet that is sent again a fifth of a second later, so the
+//! longest of the last 64 handshakes does not count. A few handshakes rarely include a slow one, so twice their spread
+//! is kept until there are more: a headroom begins wide and becomes narrower.
 
 use std::collections::VecDeque;
 use std::time::Duration;

@@ -75,8 +75,8 @@ pub(crate) fn comes_too_late(
     Some(NoTurn { at, why })
 }
 
-/// When a message that comes now has its turn at the earliest, if others that wait take all slots until its deadline. Where
-/// the store is out of reach nothing is known of its slots.
+/// When a message that comes now has its turn at the earliest, if others that wait take all slots until its deadline.
+/// Where the store is out of reach nothing is known of its slots.
 pub(crate) fn others_take_all(
     waiting: &WaitingMessage,
     scheduler: &Scheduler<WaitingMessage>,

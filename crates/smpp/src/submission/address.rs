@@ -1,8 +1,8 @@
 //! Addresses: the type of a number (TON) and its plan (NPI), which follow from the address where they are not given.
 //!
-//! Providers agree on these ("What are TON and NPI settings?" of Infobip, "Sending messages" of Sinch): an address with letters of the alphabet is 5
-//! and 0, a short code 3 and 0, a number with its country 1 and 1. A number that begins with 0 has no country in front
-//! (E.164): what it means depends on where it is dialled, so its type is unknown.
+//! Providers agree on these ("What are TON and NPI settings?" of Infobip, "Sending messages" of Sinch): an address with
+//! letters of the alphabet is 5 and 0, a short code 3 and 0, a number with its country 1 and 1. A number that begins
+//! with 0 has no country in front (E.164): what it means depends on where it is dialled, so its type is unknown.
 //!
 //! The type "international" says what a `+` says. A centre that gets both refuses the address.
 
