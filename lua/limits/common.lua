@@ -177,13 +177,13 @@ local function counted(cell, units)
 end
 
 -- Since when all of the limit is back and pays what is owed (`Rule::idle_from`).
-local function rests_from(cell) return max(back_at(cell), cell.owed_from) end
+local function idle_from(cell) return max(back_at(cell), cell.owed_from) end
 
 -- Units that are owed now (`Rule::owed`).
 local function owed(cell)
   if not cell.owed then return 0 end
   local span = max(cell.kind.span(cell.rule), 1)
-  local paid = div(max(now - rests_from(cell), 0), span) * cell.rule.most
+  local paid = div(max(now - idle_from(cell), 0), span) * cell.rule.most
   return max(counted(cell, cell.owed) - paid, 0)
 end
 
@@ -191,7 +191,7 @@ end
 local function fit_behind_debt(cell, cost)
   local most, span = cell.rule.most, max(cell.kind.span(cell.rule), 1)
   local beyond = max(cost + counted(cell, cell.owed) - most, 0)
-  return rests_from(cell) + div_ceil(beyond, most) * span
+  return idle_from(cell) + div_ceil(beyond, most) * span
 end
 
 -- From when on nothing is owed if nothing else is taken (`Rule::paid_at`).

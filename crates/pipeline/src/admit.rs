@@ -17,7 +17,7 @@ use futures::stream::FuturesUnordered;
 use tracing::{debug, info, warn};
 
 use super::handle::PacerHandle;
-use super::job::{AskedUnder, WaitingMessage};
+use super::job::WaitingMessage;
 use super::meters::{AdmissionMeters, KeyedMeters};
 use super::permit::refunder::Refunder;
 use super::permit::tickets::Tickets;
@@ -97,8 +97,7 @@ impl Admission {
         let last = asked.item.job.ticket.map(Ticket::next);
         let ticket = last.unwrap_or_else(|| self.keyed.tickets.next());
         asked.item.job.ticket = Some(ticket);
-        let refunder = self.keyed.refunder.clone();
-        asked.item.asked = Some(AskedUnder { ticket, refunder });
+        asked.item.asked = Some(self.keyed.refunder.clone());
         Candidate {
             charges: asked.item.job.charges().to_vec(),
             was_denied: asked.item.was_denied(),

@@ -20,7 +20,6 @@ use std::time::Duration;
 use tracing::{info, warn};
 
 use sluiced_core::judge::DeadReason;
-use sluiced_core::time::Mono;
 use sluiced_ports::clock;
 use sluiced_ports::downstream::Answer;
 use sluiced_ports::limits::Charge;
@@ -31,7 +30,7 @@ use sluiced_telemetry::LogLimit;
 use super::history::History;
 use super::meters::RouteMeters;
 use journal::{Journal, Why};
-use results::{LastCall, MessageEnd, Results};
+use results::Results;
 
 /// How often each reason of death is logged for a route.
 const EVERY: Duration = Duration::from_secs(10);
@@ -61,12 +60,14 @@ pub(super) struct LeavingMessage<'a> {
 }
 
 impl LeavingMessage<'_> {
-    fn last_call(&self) -> LastCall<'_> {
-        match (self.why, self.answer) {
-            (Some(Why::Repeat), _) => LastCall::Repeat,
-            (_, Some(answer)) => LastCall::Answered(answer),
-            (_, None) => LastCall::Unanswered,
-        }
+    /// A message of the same key was accepted before: this one is not called.
+    pub(super) const fn is_repeat(&self) -> bool {
+        matches!(self.why, Some(Why::Repeat))
+    }
+
+    /// How many calls failed, and the one that was accepted.
+    pub(super) fn calls(&self) -> u32 {
+        self.history.tries.attempts + u32::from(self.verdict == Verdict::Done)
     }
 }
 
@@ -92,11 +93,6 @@ impl Ends {
         self.journal.as_ref().filter(|_| Journal::is_logged())
     }
 
-    /// The time by which its lines are counted.
-    pub(super) fn now(&self) -> Mono {
-        clock::now()
-    }
-
     /// Logs a message's verdict, and hands it to the queue with the message's result.
     pub(super) fn settle(&self, delivery: Delivery, leaving: LeavingMessage<'_>) {
         if let Some(journal) = self.journal() {
@@ -104,15 +100,10 @@ impl Ends {
         }
         let message = delivery.message();
         self.note(message, &leaving.verdict);
-        let result = self.results.as_ref().and_then(|results| {
-            let end = MessageEnd {
-                message,
-                history: leaving.history,
-                verdict: &leaving.verdict,
-                last_call: leaving.last_call(),
-            };
-            results.make(&self.route, &end)
-        });
+        let result = self
+            .results
+            .as_ref()
+            .and_then(|results| results.make(&self.route, message, &leaving));
         // If the session is gone, the broker delivers it again.
         delivery.settle_with(leaving.verdict, result);
     }

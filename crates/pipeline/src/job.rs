@@ -81,21 +81,14 @@ pub(super) struct Times {
 pub(super) struct WaitingMessage {
     pub(super) job: Box<Job>,
     call: Box<dyn Call>,
-    /// The ticket of its question to the keyed limits, from the question until the grant.
-    pub(super) asked: Option<AskedUnder>,
+    /// Where to refund what its keyed limits may grant, from the question until the grant.
+    pub(super) asked: Option<Refunder>,
     /// What its keyed limits granted; dropped unsent, it is refunded.
     pub(super) permit: Permit,
     /// Not to be sent before this, whatever its limits allow: another attempt after a failure, for example.
     pub(super) not_before: Option<Mono>,
     /// The number of the message in the order in which messages came to this pacer, once it has one.
     pub(super) arrival: Option<u64>,
-}
-
-/// Under what the keyed limits of a message were asked.
-pub(super) struct AskedUnder {
-    pub(super) ticket: Ticket,
-    /// Where to return what they may grant.
-    pub(super) refunder: Refunder,
 }
 
 const _: () = assert!(size_of::<WaitingMessage>() <= 160);

@@ -74,27 +74,7 @@ const EVENTS: usize = 256;
 /// How long opening connections may keep the taps closed at the start.
 const WARM_BOUND: Duration = Duration::from_secs(3);
 
-/// What a pacer does with messages.
-enum Phase {
-    /// Connections are being opened: the taps stay closed.
-    Warming,
-    Running,
-    Stopping(Stopping),
-}
-
-impl Phase {
-    /// Takes the stop out, if it is over.
-    fn take_stopping(&mut self, is_over: impl Fn(&Stopping) -> bool) -> Option<Stopping> {
-        if !matches!(self, Self::Stopping(stopping) if is_over(stopping)) {
-            return None;
-        }
-        match std::mem::replace(self, Self::Running) {
-            Self::Stopping(stopping) => Some(stopping),
-            Self::Warming | Self::Running => None,
-        }
-    }
-}
-
+/// A stop that is under way: messages go back, and calls end.
 struct Stopping {
     deadline: Mono,
     done: oneshot::Sender<PacerLeftover>,
@@ -109,8 +89,8 @@ pub(super) struct Pacer {
     handle: PacerHandle,
     routes: Arc<[Arc<Route>]>,
     events: mpsc::UnboundedReceiver<PacerEvent>,
-    /// Changes by other replicas, and calls that ended. `None`: the store is gone.
-    notices: Option<broadcast::Receiver<Notice>>,
+    /// Changes by other replicas, and calls that ended. The store keeps the sender.
+    notices: broadcast::Receiver<Notice>,
     /// At most one for each row.
     asking: FuturesUnordered<LeaseRequest>,
     admission: Admission,
@@ -131,7 +111,9 @@ pub(super) struct Pacer {
     swept: Mono,
     /// Messages that came so far.
     arrivals: u64,
-    phase: Phase,
+    /// Connections are being opened: the taps stay closed.
+    is_warming: bool,
+    stopping: Option<Stopping>,
 }
 
 /// What a pacer is started with.
@@ -177,7 +159,7 @@ impl Pacer {
             watched: ProgressWatch::new(&routes, health),
             routes: routes.into(),
             events,
-            notices: Some(keyed.store.notices()),
+            notices: keyed.store.notices(),
             asking: FuturesUnordered::new(),
             admission: Admission::new(keyed, health.waits().clone()),
             refunds: FuturesUnordered::new(),
@@ -190,7 +172,8 @@ impl Pacer {
             counted: LeaseTally::default(),
             swept: clock::now(),
             arrivals: 0,
-            phase: Phase::Warming,
+            is_warming: true,
+            stopping: None,
         };
         let health = health.clone();
         std::thread::Builder::new()
@@ -324,12 +307,6 @@ impl Pacer {
     }
 
     async fn next_event(&mut self, until: Mono) -> io::Result<()> {
-        let notice = async {
-            match &mut self.notices {
-                Some(notices) => notices.recv().await,
-                None => std::future::pending().await,
-            }
-        };
         let mut batch = Vec::new();
         tokio::select! {
             // The alarm comes last: a time that has passed would keep all other branches from running,
@@ -348,14 +325,13 @@ impl Pacer {
                     self.on_event(entry);
                 }
             }
-            notice = notice => match notice {
+            notice = self.notices.recv() => match notice {
                 Ok(notice) => self.on_notice(notice),
-                // What was missed is in the store. Leases bring freezes of a row.
-                Err(broadcast::error::RecvError::Lagged(_)) => {
+                // Some were missed: what they told is in the store. Leases bring freezes of a row.
+                Err(_) => {
                     self.look_at_breakers();
                     self.handle.look_at_freeze();
                 }
-                Err(broadcast::error::RecvError::Closed) => self.notices = None,
             },
             passed = self.alarm.until(until) => passed?,
         }
@@ -373,8 +349,8 @@ impl Pacer {
             && self.admission.is_idle()
             && self.events.is_empty();
         let stopping = self
-            .phase
-            .take_stopping(|stopping| is_idle || now >= stopping.deadline)?;
+            .stopping
+            .take_if(|stopping| is_idle || now >= stopping.deadline)?;
         let stopped = PacerLeftover {
             abandoned: in_flight,
             given_back: stopping.given_back,

@@ -112,8 +112,7 @@ pub(super) struct PolicyWatch<T> {
     following: FollowedHeadroom,
     /// Notified when an answer came under another version.
     outdated: Arc<Notify>,
-    /// `None`: no notice can come.
-    notices: Option<broadcast::Receiver<Notice>>,
+    notices: broadcast::Receiver<Notice>,
     /// Received, and not in use yet.
     received: Option<(Arc<CurrentPolicy>, T)>,
     /// Declarations in a row that failed.
@@ -131,13 +130,14 @@ impl<T: Send> PolicyWatch<T> {
         jitter: Jitter,
     ) -> Self {
         let limit = &declarer.limit;
+        let notices = declarer.store.notices();
         Self {
             following: FollowedHeadroom::new(Arc::clone(limit), routes),
             known_policy: KnownPolicy::new(Arc::clone(limit)),
             declarer,
             file,
             outdated,
-            notices: None,
+            notices,
             received: None,
             failures: 0,
             jitter,
@@ -146,7 +146,6 @@ impl<T: Send> PolicyWatch<T> {
 
     /// Runs for as long as it is polled, and calls `adopt` with each new policy.
     pub(super) async fn run(mut self, adopt: impl Fn(Arc<CurrentPolicy>, T) + Send + Sync) {
-        self.notices = Some(self.declarer.store.notices());
         loop {
             let wait = self.round(&adopt).await;
             self.wait(wait).await;
@@ -244,23 +243,21 @@ impl PolicyNews {
     }
 }
 
-/// Waits for a notice of another version than `known`. Never ends once no notice can come.
+/// Waits for a notice of another version than `known`. The store keeps the sender, so notices do not end.
 pub(super) async fn news(
-    notices: &mut Option<broadcast::Receiver<Notice>>,
+    notices: &mut broadcast::Receiver<Notice>,
     limit: &Arc<str>,
     known: Option<PolicyVersion>,
 ) -> PolicyNews {
-    while let Some(receiver) = notices {
-        match receiver.recv().await {
+    loop {
+        match notices.recv().await {
             Ok(Notice::Changed { limit: of, to }) if of == *limit && Some(to) != known => {
                 return PolicyNews::Changed(to);
             }
             Ok(_) => {}
-            Err(broadcast::error::RecvError::Lagged(_)) => return PolicyNews::Missed,
-            Err(broadcast::error::RecvError::Closed) => *notices = None,
+            Err(_) => return PolicyNews::Missed,
         }
     }
-    std::future::pending().await
 }
 
 #[cfg(test)]

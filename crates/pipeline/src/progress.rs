@@ -112,9 +112,8 @@ impl WatchedRoute {
         let totals = self.route.calls.totals();
         let others = all.saturating_sub(totals.sent);
         let seen = RouteTotals {
-            sent: totals.sent,
             passed_over: totals.passed_over + others,
-            ran_out: totals.ran_out,
+            ..totals
         };
         let waits = self.waits(scheduler, now);
         let bound = scheduler.longest_standstill();

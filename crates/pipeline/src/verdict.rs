@@ -10,11 +10,13 @@ use std::time::Duration;
 use tracing::info;
 
 use sluiced_core::dying::{ASIDE, WhenUnfit};
+use sluiced_core::gate::OnDenied;
 use sluiced_core::judge::DeadReason;
 use sluiced_core::limits::Room;
 use sluiced_core::message::TenantShare;
 use sluiced_core::parking::ParkedQueue;
 use sluiced_core::time::{StoreTime, micros};
+use sluiced_ports::clock;
 use sluiced_ports::downstream::Answer;
 use sluiced_ports::message::{HeaderValue, header};
 use sluiced_ports::queue::Verdict;
@@ -23,7 +25,6 @@ use sluiced_telemetry::LogLimits;
 use super::history::{History, time_header};
 use super::route::Route;
 use super::route::rules::WhenUnsendable;
-use sluiced_core::gate::OnDenied;
 
 static IN_PARTS: LogLimits = LogLimits::new(Duration::from_secs(10));
 /// The largest part of an answer that a dead letter keeps, in bytes.
@@ -111,7 +112,7 @@ pub(super) fn leaves_in_parts(route: &Route, history: &History, now: StoreTime) 
         );
         return Some(dead(history, DeadReason::AttemptsExhausted, detail, now));
     }
-    if let Some(more) = IN_PARTS.event(&route.name, route.ends.now()) {
+    if let Some(more) = IN_PARTS.event(&route.name, clock::now()) {
         info!(route = %route.name, attempts = spent,
             "a message that was taken in part leaves this replica or its route: all of its segments are sent again, and an attempt is spent{more}");
     }

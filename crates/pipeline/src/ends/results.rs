@@ -24,13 +24,13 @@ use std::time::Duration;
 use tracing::warn;
 
 use sluiced_ports::clock;
-use sluiced_ports::downstream::{Answer, Facts, Undecodable};
+use sluiced_ports::downstream::{Facts, Undecodable};
 use sluiced_ports::message::{HeaderValue, Message, Properties, header};
 use sluiced_ports::queue::{HeaderPatch, Publication, Verdict};
 use sluiced_telemetry::LogLimit;
 use sluiced_template::{About, Context, Template, Templates, WrongTemplate};
 
-use crate::history::History;
+use crate::ends::LeavingMessage;
 use crate::meters::{CIRCLES, NO_ROUTING_KEY, RouteMeters};
 
 mod arrived;
@@ -81,42 +81,6 @@ pub struct Results {
     failing: LogLimit,
 }
 
-/// The end of a message.
-pub(super) struct MessageEnd<'a> {
-    pub(super) message: &'a Message,
-    pub(super) history: &'a History,
-    pub(super) verdict: &'a Verdict,
-    pub(super) last_call: LastCall<'a>,
-}
-
-/// The last call of a message.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum LastCall<'a> {
-    /// There was none, or its answer is not kept.
-    Unanswered,
-    Answered(&'a Answer),
-    /// A message with the same key was accepted before: there is no call.
-    Repeat,
-}
-
-impl<'a> MessageEnd<'a> {
-    const fn answer(&self) -> Option<&'a Answer> {
-        match self.last_call {
-            LastCall::Answered(answer) => Some(answer),
-            LastCall::Unanswered | LastCall::Repeat => None,
-        }
-    }
-
-    const fn is_repeat(&self) -> bool {
-        matches!(self.last_call, LastCall::Repeat)
-    }
-
-    /// How many calls failed, and the one that was accepted.
-    fn calls(&self) -> u32 {
-        self.history.tries.attempts + u32::from(*self.verdict == Verdict::Done)
-    }
-}
-
 impl Results {
     /// Compiles the templates. What is dropped is counted in `meters`.
     ///
@@ -143,15 +107,20 @@ impl Results {
     }
 
     /// The result of a message that has ended, if the route publishes this end.
-    pub(super) fn make(&self, route: &str, end: &MessageEnd<'_>) -> Option<Publication> {
-        let verdict = match end.verdict {
+    pub(super) fn make(
+        &self,
+        route: &str,
+        message: &Message,
+        leaving: &LeavingMessage<'_>,
+    ) -> Option<Publication> {
+        let verdict = match leaving.verdict {
             // A publisher's repeat: its first message has the result.
-            Verdict::Done if end.is_repeat() && !end.history.redelivered => return None,
+            Verdict::Done if leaving.is_repeat() && !leaving.history.redelivered => return None,
             Verdict::Done if self.of_accepted => "accepted",
             Verdict::Dead { .. } if self.of_dead => "dead",
             _ => return None,
         };
-        let hops = hops(end.message);
+        let hops = hops(message);
         if hops >= MAX_HOPS {
             self.meters.result(CIRCLES);
             if let Some(more) = self.failing.event(clock::now()) {
@@ -165,18 +134,16 @@ impl Results {
         }
         let facts = Facts {
             route,
-            attempt: end.calls().max(1),
+            attempt: leaving.calls().max(1),
             may_repeat: false,
             max_body: self.max_body,
         };
-        let context = self
-            .templates
-            .context_with(end.message, facts, end.answer());
-        let default = || self.default_body(route, verdict, end);
+        let context = self.templates.context_with(message, facts, leaving.answer);
+        let default = || self.default_body(route, verdict, message, leaving);
         let (routing_key, body, content_type) = self.content(route, context.as_ref(), default)?;
         let properties = Properties {
-            message_id: end.message.id().map(str::to_owned),
-            correlation_id: end.message.properties.correlation_id.clone(),
+            message_id: message.id().map(str::to_owned),
+            correlation_id: message.properties.correlation_id.clone(),
             content_type,
             kind: Some("sluiced.result".to_owned()),
             ..Properties::default()
@@ -186,7 +153,7 @@ impl Results {
             body: body.into(),
             properties,
             headers: result_headers(route, hops + 1),
-            yields_to_call_result: end.is_repeat(),
+            yields_to_call_result: leaving.is_repeat(),
         })
     }
 

@@ -8,7 +8,7 @@ use sluiced_core::time::{Mono, StoreTime};
 use sluiced_ports::clock;
 use sluiced_ports::limits::GrantedAt;
 
-use super::{AskedUnder, Times, WaitingMessage};
+use super::{Times, WaitingMessage};
 use crate::permit::Permit;
 use sluiced_core::gate::OnDenied;
 
@@ -83,7 +83,7 @@ impl Queued for WaitingMessage {
     fn note_grant(&mut self, at: StoreTime, ago: Duration) {
         let asked = clock::now() - ago;
         let granted_at = GrantedAt { at, asked };
-        if let Some(AskedUnder { ticket, refunder }) = self.asked.take() {
+        if let Some((ticket, refunder)) = self.job.ticket.zip(self.asked.take()) {
             self.permit = Permit::new(self.job.charges(), granted_at, ticket, refunder);
         }
     }

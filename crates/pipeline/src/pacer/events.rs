@@ -7,7 +7,7 @@ use tokio::sync::oneshot;
 use tracing::{debug, info, warn};
 
 use super::messages::Join;
-use super::{Pacer, Phase, Stopping};
+use super::{Pacer, Stopping};
 use crate::admit::AnsweredQuestion;
 use crate::handle::{PacerEvent, PacerLeftover};
 use crate::job::WaitingMessage;
@@ -76,7 +76,7 @@ impl Pacer {
         }
     }
 
-    /// One event changes the scheduler, a route or the phase. The next steps of the loop do what follows from it.
+    /// One event changes the scheduler, a route or what the pacer does. The next steps of the loop do what follows from it.
     pub(super) fn on_event(&mut self, event: PacerEvent) {
         let now = clock::now();
         match event {
@@ -107,11 +107,7 @@ impl Pacer {
             } => self.on_policy_update(&limit, paused_until),
             // The gates are reviewed before each step.
             PacerEvent::GateChanged => {}
-            PacerEvent::Warmed => {
-                if matches!(self.phase, Phase::Warming) {
-                    self.phase = Phase::Running;
-                }
-            }
+            PacerEvent::Warmed => self.is_warming = false,
             PacerEvent::Stop { deadline, done } => self.stop(deadline, done),
         }
     }
@@ -188,7 +184,7 @@ impl Pacer {
             route.tap.close();
         }
         self.scheduler.pacing_mut().drop_leases();
-        self.phase = Phase::Stopping(Stopping {
+        self.stopping = Some(Stopping {
             deadline,
             done,
             given_back: 0,

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use super::{Pacer, Phase};
+use super::Pacer;
 use crate::ends::journal::Why;
 use crate::job::WaitingMessage;
 use crate::route::sharing::Intake;
@@ -45,7 +45,7 @@ enum AfterRefund {
 impl Pacer {
     /// Takes in a message that waits for a slot; it is not sent before its own time, or that of its route.
     pub(super) fn enqueue(&mut self, mut waiting: WaitingMessage, join: Join, now: Mono) {
-        if matches!(self.phase, Phase::Stopping(_)) {
+        if self.stopping.is_some() {
             return self.give_back(waiting);
         }
         let (route, delivery) = (&waiting.job.route, &waiting.job.delivery);
@@ -126,7 +126,7 @@ impl Pacer {
 
     /// A limit denied a message, and it cannot wait in memory.
     pub(super) fn send_away(&mut self, waiting: WaitingMessage, away: &SentAway, now: Mono) {
-        if matches!(self.phase, Phase::Stopping(_)) {
+        if self.stopping.is_some() {
             return self.give_back(waiting);
         }
         if away.room.is_none() {
@@ -137,7 +137,7 @@ impl Pacer {
 
     /// While it stops, the messages of the scheduler go back to their queues.
     pub(super) fn give_back_if_stopping(&mut self) {
-        if matches!(self.phase, Phase::Stopping(_)) {
+        if self.stopping.is_some() {
             for waiting in self.scheduler.extract_all() {
                 self.give_back(waiting);
             }
@@ -146,7 +146,7 @@ impl Pacer {
 
     /// A message goes back to its queue because the pacer stops.
     fn give_back(&mut self, waiting: WaitingMessage) {
-        if let Phase::Stopping(stopping) = &mut self.phase {
+        if let Some(stopping) = &mut self.stopping {
             stopping.given_back += 1;
         }
         let now = clock::now();

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Pacer, Phase, ROUND};
+use super::{Pacer, ROUND};
 use crate::uncalled::overdue;
 use sluiced_core::leases::{LeaseTally, WaitReason};
 use sluiced_core::scheduler::Needs;
@@ -27,7 +27,7 @@ impl Pacer {
             self.waits.set_whole(&self.handle.name, what, until);
         }
         let mut next = self.gates_due(now + ROUND);
-        if matches!(self.phase, Phase::Running) {
+        if !self.is_warming && self.stopping.is_none() {
             next = next.min(self.review_taps(now));
         }
         if now.since(self.swept) >= ROUND * 2 {
@@ -44,14 +44,14 @@ impl Pacer {
             }
         }
         self.count(now);
-        if !matches!(self.phase, Phase::Stopping(_)) {
+        if self.stopping.is_none() {
             let measures = &self.handle.measures;
             self.watched.review(&self.scheduler, measures, now);
         }
         if let Some(adapting) = &mut self.adapting {
             adapting.review(now);
         }
-        if let Phase::Stopping(stopping) = &self.phase {
+        if let Some(stopping) = &self.stopping {
             next = next.min(stopping.deadline).max(now);
         }
         next

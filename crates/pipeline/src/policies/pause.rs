@@ -36,7 +36,7 @@ pub(crate) async fn follow(
     waits: Waits,
     jitter: Jitter,
 ) {
-    let mut notices = Some(declarer.store.notices());
+    let mut notices = declarer.store.notices();
     let mut known: Option<LimitPolicy> = None;
     let mut failures = 0_u32;
     loop {

@@ -5,6 +5,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use sluiced_core::stall::RouteTotals;
 use sluiced_core::time::Mono;
 
 use super::gate::RouteGate;
@@ -19,17 +20,6 @@ pub(crate) struct Calls {
     unsent: AtomicU64,
     passed_over: AtomicU64,
     ran_out: AtomicU64,
-}
-
-/// What became of the messages of a route so far.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct CallTotals {
-    /// Calls that left.
-    pub(crate) sent: u64,
-    /// Messages that must come back later, or were settled without a call.
-    pub(crate) passed_over: u64,
-    /// Permits and slots that ran out before calls left.
-    pub(crate) ran_out: u64,
 }
 
 impl Calls {
@@ -71,9 +61,10 @@ impl Calls {
         self.ran_out.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(crate) fn totals(&self) -> CallTotals {
+    /// What happened so far.
+    pub(crate) fn totals(&self) -> RouteTotals {
         let unsent = self.unsent.load(Ordering::Relaxed);
-        CallTotals {
+        RouteTotals {
             sent: self.begun.load(Ordering::Relaxed).saturating_sub(unsent),
             passed_over: self.passed_over.load(Ordering::Relaxed),
             ran_out: self.ran_out.load(Ordering::Relaxed),

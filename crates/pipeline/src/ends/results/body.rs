@@ -7,33 +7,40 @@ use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-use super::{MessageEnd, Results};
+use super::Results;
+use crate::ends::LeavingMessage;
 use sluiced_ports::downstream::Answer;
-use sluiced_ports::message::{HeaderValue, header};
+use sluiced_ports::message::{HeaderValue, Message, header};
 use sluiced_ports::queue::Verdict;
 
 impl Results {
     /// The JSON object of a result without a template.
-    pub(super) fn default_body(&self, route: &str, verdict: &str, end: &MessageEnd<'_>) -> String {
-        let mut reason = end.is_repeat().then_some("repeat");
+    pub(super) fn default_body(
+        &self,
+        route: &str,
+        verdict: &str,
+        message: &Message,
+        leaving: &LeavingMessage<'_>,
+    ) -> String {
+        let mut reason = leaving.is_repeat().then_some("repeat");
         let mut detail = None;
-        if let Verdict::Dead { reason: why, .. } = end.verdict {
+        if let Verdict::Dead { reason: why, .. } = &leaving.verdict {
             reason = Some(why.label());
-            let written = end.verdict.header(header::DETAIL);
+            let written = leaving.verdict.header(header::DETAIL);
             detail = written.and_then(HeaderValue::as_text);
         }
         let body = DefaultBody {
-            message_id: end.message.id(),
-            correlation_id: end.message.properties.correlation_id.as_deref(),
+            message_id: message.id(),
+            correlation_id: message.properties.correlation_id.as_deref(),
             route,
             verdict,
             reason,
             detail,
-            status: end.answer().map(|answer| answer.status),
-            attempts: end.calls(),
-            first_seen: end.history.first_seen.to_string(),
+            status: leaving.answer.map(|answer| answer.status),
+            attempts: leaving.calls(),
+            first_seen: leaving.history.first_seen.to_string(),
             settled: Timestamp::now().to_string(),
-            answer: end.answer().map(|answer| self.answered(answer)),
+            answer: leaving.answer.map(|answer| self.answered(answer)),
         };
         serde_json::to_string(&body).expect("texts and numbers can be written as JSON")
     }
