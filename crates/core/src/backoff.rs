@@ -6,7 +6,7 @@
 //!
 //! [`Backoff`] is the shape of the waits and serves everything that is tried again: calls,
 //! connections, questions to the store. [`Failures`] keeps the count for something that fails in a
-//! row, and returns when to try again.
+//! row, and says when to try again.
 
 use std::time::Duration;
 
@@ -97,11 +97,13 @@ impl Failures {
         }
     }
 
-    /// One more failure. The next attempt waits, with half jitter.
-    pub fn failed(&mut self, now: Mono, fraction: f64) {
+    /// One more failure. Returns how long the next attempt waits, with half jitter.
+    pub fn failed(&mut self, now: Mono, fraction: f64) -> Duration {
         self.count = self.count.saturating_add(1);
         self.since = self.since.or(Some(now));
-        self.retry_at = now + self.backoff.half_jitter(self.count, fraction);
+        let wait = self.backoff.half_jitter(self.count, fraction);
+        self.retry_at = now + wait;
+        wait
     }
 
     /// An attempt succeeded.

@@ -39,9 +39,10 @@ pub use text::{ADAPTED, as_written, ending, ends, is_same, keeping_end};
 
 crate::labelled! {
     /// Where the current policy comes from.
-    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub enum Origin {
         /// A configuration file.
+        #[default]
         File = "file",
         /// An operator, or a replica where the limit follows what is measured.
         Live = "live",
@@ -75,7 +76,7 @@ pub struct Pause {
 }
 
 /// The policy of a limit, as the store keeps it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LimitPolicy {
     /// Rises with every change of the policy or of its pause.
     pub version: PolicyVersion,
@@ -174,13 +175,12 @@ pub fn declare(
         text: text.to_owned(),
         file: text.to_owned(),
         by: declaration.replica.clone(),
-        pause: before.pause.clone(),
-        resumed_by: before.resumed_by.clone(),
         kind_changed_at: if kind(text) == kind(&before.text) {
             before.kind_changed_at
         } else {
             now
         },
+        ..before.clone()
     };
     let version = version(stored.as_ref());
     let known = declaration.known.as_ref();
@@ -196,9 +196,7 @@ pub fn declare(
             text: declaration.file.clone(),
             file: declaration.file.clone(),
             by: declaration.replica.clone(),
-            pause: None,
-            resumed_by: String::new(),
-            kind_changed_at: StoreTime::default(),
+            ..LimitPolicy::default()
         },
     };
     let went_back = policy.cut_future_times(now);
@@ -224,24 +222,18 @@ pub fn set(stored: &mut Option<LimitPolicy>, update: &PolicyUpdate<'_>, now: Sto
     if version(stored.as_ref()) != replaces {
         return false;
     }
-    let before = stored.take();
+    let before = stored.take().unwrap_or_else(|| LimitPolicy {
+        file: file.to_owned(),
+        ..LimitPolicy::default()
+    });
     *stored = Some(LimitPolicy {
         version: replaces.next(now),
         changed: replaces.next(now),
-        updates: before.as_ref().map_or(0, |s| s.updates) + 1,
+        updates: before.updates + 1,
         origin: Origin::Live,
         text: text.to_owned(),
-        file: before
-            .as_ref()
-            .map_or_else(|| file.to_owned(), |s| s.file.clone()),
         by: by.to_owned(),
-        kind_changed_at: before
-            .as_ref()
-            .map_or(StoreTime::default(), |s| s.kind_changed_at),
-        resumed_by: before
-            .as_ref()
-            .map_or_else(String::new, |s| s.resumed_by.clone()),
-        pause: before.and_then(|s| s.pause),
+        ..before
     });
     true
 }

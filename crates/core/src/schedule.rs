@@ -58,7 +58,7 @@ const FAR_APART: u64 = LINE_MAX / 16;
 
 /// What the store keeps for one paced limit: constant size. Times are microseconds of the store's clock, lengths are
 /// microseconds.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Schedule {
     /// The time of the next free slot.
     pub next: u64,
@@ -393,21 +393,8 @@ const fn dither(place: u64) -> u64 {
 /// A lease also starts behind the guard after a step back of the clock, which this call may be the first to see.
 pub fn freeze(state: &mut Option<Schedule>, length: Duration, now: StoreTime) -> Freeze {
     let until = (now + length.min(FREEZE_MAX)).as_micros();
-    let s = state.get_or_insert_with(|| Schedule {
-        next: 0,
-        rem: 0,
-        line: 0,
-        front: 0,
-        slip: 0,
-        frozen_until: 0,
-        units: 0,
-        period: 0,
-        horizon: 0,
-        last: 0,
-        generation: 0,
-        // No process has this name, so the next lease treats the state as lost.
-        run_id: String::new(),
-    });
+    // The process that wrote it has no name then, so the next lease treats the state as lost.
+    let s = state.get_or_insert_default();
     if s.shows_a_step(now.as_micros()) {
         s.frozen_until = now.as_micros() + s.freeze_left(0);
         s.generation += 1;

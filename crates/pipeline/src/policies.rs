@@ -26,7 +26,7 @@ use std::time::Duration;
 use tokio::sync::{Notify, broadcast, watch};
 use tracing::debug;
 
-use sluiced_core::backoff::Backoff;
+use sluiced_core::backoff::{Backoff, Failures};
 use sluiced_core::jitter::Jitter;
 use sluiced_core::limits::Rule;
 use sluiced_core::policy::{Declaration, LimitPolicy, PolicyUpdate};
@@ -116,7 +116,7 @@ pub(super) struct PolicyWatch<T> {
     /// Received, and not in use yet.
     received: Option<(Arc<CurrentPolicy>, T)>,
     /// Declarations in a row that failed.
-    failures: u32,
+    failures: Failures,
     jitter: Jitter,
 }
 
@@ -139,7 +139,7 @@ impl<T: Send> PolicyWatch<T> {
             outdated,
             notices,
             received: None,
-            failures: 0,
+            failures: Failures::new(BACKOFF),
             jitter,
         }
     }
@@ -185,7 +185,7 @@ impl<T: Send> PolicyWatch<T> {
                 }
             }
             _ => {
-                self.failures = 0;
+                self.failures.succeeded();
                 if let Some((current, read)) = self.received.take() {
                     adopt(current, read);
                 }
@@ -196,8 +196,7 @@ impl<T: Send> PolicyWatch<T> {
 
     /// The wait after a declaration that failed.
     fn back_off(&mut self) -> Duration {
-        self.failures = self.failures.saturating_add(1);
-        BACKOFF.half_jitter(self.failures, rand::random())
+        self.failures.failed(clock::now(), rand::random())
     }
 
     /// Waits for this long, or until there is a reason for another round before that.

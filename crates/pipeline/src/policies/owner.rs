@@ -14,8 +14,9 @@ use tokio::sync::watch;
 use tokio_util::task::AbortOnDropHandle;
 use tracing::{debug, info};
 
-use sluiced_core::backoff::Backoff;
+use sluiced_core::backoff::{Backoff, Failures};
 use sluiced_core::owner::{self, Registration, STATE_FORMAT};
+use sluiced_ports::clock;
 use sluiced_ports::connect::Link;
 use sluiced_ports::store::{FleetNames, RegistrationAction, Store};
 
@@ -78,7 +79,7 @@ impl Owner {
             return;
         };
         let mut link = self.store.link();
-        let mut failures = 0_u32;
+        let mut failures = Failures::new(BACKOFF);
         loop {
             let wait = match self
                 .store
@@ -86,7 +87,7 @@ impl Owner {
                 .await
             {
                 Ok(foreign) if foreign.is_empty() => {
-                    failures = 0;
+                    failures.succeeded();
                     ready.send_replace(Link::Up);
                     if !shown.send_replace(Ownership::Registered).is_registered() {
                         info!(
@@ -109,8 +110,7 @@ impl Owner {
                     if !shown.borrow().is_registered() {
                         ready.send_replace(Link::Down(error.to_string().into()));
                     }
-                    failures = failures.saturating_add(1);
-                    BACKOFF.half_jitter(failures, rand::random())
+                    failures.failed(clock::now(), rand::random())
                 }
             };
             tokio::select! {

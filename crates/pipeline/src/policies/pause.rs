@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use tracing::{debug, info};
 
+use sluiced_core::backoff::Failures;
 use sluiced_core::gate::RoutePause;
 use sluiced_core::jitter::Jitter;
 use sluiced_core::policy::{Declaration, LimitPolicy};
@@ -38,7 +39,7 @@ pub(crate) async fn follow(
 ) {
     let mut notices = declarer.store.notices();
     let mut known: Option<LimitPolicy> = None;
-    let mut failures = 0_u32;
+    let mut failures = Failures::new(BACKOFF);
     loop {
         let declaration = Declaration {
             replica: declarer.replica.clone(),
@@ -49,7 +50,7 @@ pub(crate) async fn follow(
         pacer.ask_for_freeze().await;
         let wait = match declarer.policy().declare(&declaration).await {
             Ok(policy) => {
-                failures = 0;
+                failures.succeeded();
                 let version = |policy: &LimitPolicy| policy.version;
                 if known.as_ref().map(version) != Some(policy.version) {
                     tell(&route.name, known.as_ref(), &policy);
@@ -64,8 +65,7 @@ pub(crate) async fn follow(
             }
             Err(error) => {
                 debug!(route = %route.name, %error, "it is not known whether the route is paused");
-                failures = failures.saturating_add(1);
-                BACKOFF.half_jitter(failures, rand::random())
+                failures.failed(clock::now(), rand::random())
             }
         };
         let version = known.as_ref().map(|known| known.version);

@@ -17,9 +17,11 @@ use super::address::Address;
 use super::batch::read_key;
 use super::connection::Connection;
 use super::server::BACKOFF;
+use sluiced_core::backoff::Failures;
 use sluiced_core::schedule::Freeze;
 use sluiced_core::time::StoreTime;
 use sluiced_core::version::PolicyVersion;
+use sluiced_ports::clock;
 use sluiced_ports::store::{Notice, StoreError};
 
 /// How many notices a slow receiver may lag behind before it loses some.
@@ -33,7 +35,8 @@ pub(super) async fn listen(
     replica: String,
     notices: broadcast::Sender<Notice>,
 ) {
-    let (mut failures, channel) = (0, &connection.access().channel);
+    let mut failures = Failures::new(BACKOFF);
+    let channel = &connection.access().channel;
     loop {
         match subscribe(&connection, channel).await {
             Ok((at, subscription)) => {
@@ -42,13 +45,12 @@ pub(super) async fn listen(
                 forward(&at, subscription, &connection, &replica, &notices).await;
                 // One that was taken and ended at once is no success.
                 if since.elapsed() >= CHECK {
-                    failures = 0;
+                    failures.succeeded();
                 }
             }
             Err(error) => debug!(channel, %error, "cannot listen for notices"),
         }
-        failures += 1;
-        tokio::time::sleep(BACKOFF.half_jitter(failures, rand::random())).await;
+        tokio::time::sleep(failures.failed(clock::now(), rand::random())).await;
     }
 }
 

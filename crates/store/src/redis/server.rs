@@ -28,7 +28,8 @@ use super::scripts::ScriptCall;
 use super::sentinels::Sentinels;
 use super::stream::DrivenConnection;
 use super::{ErrorClass, fault, timed_out, unreachable};
-use sluiced_core::backoff::Backoff;
+use sluiced_core::backoff::{Backoff, Failures};
+use sluiced_ports::clock;
 use sluiced_ports::connect::Link;
 use sluiced_ports::lock;
 use sluiced_ports::store::StoreError;
@@ -222,7 +223,7 @@ impl Server {
 
     /// Keeps a connection up for as long as it is polled.
     pub(super) async fn supervise(self: Arc<Self>) {
-        let mut failures = 0;
+        let mut failures = Failures::new(BACKOFF);
         let mut said = None;
         for id in 0.. {
             match self.establish(id).await {
@@ -231,7 +232,7 @@ impl Server {
                     let proven = Arc::clone(&live.proven);
                     self.use_until_lost(live).await;
                     if proven.load(Ordering::Relaxed) {
-                        failures = 0;
+                        failures.succeeded();
                     }
                 }
                 Err(error) => {
@@ -245,8 +246,7 @@ impl Server {
                     self.show(Link::Down(reason.into()));
                 }
             }
-            failures += 1;
-            sleep(BACKOFF.half_jitter(failures, rand::random())).await;
+            sleep(failures.failed(clock::now(), rand::random())).await;
         }
     }
 

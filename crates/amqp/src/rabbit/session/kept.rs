@@ -21,7 +21,6 @@ mod by_age;
 
 use std::collections::HashMap;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use lapin::protocol::basic::gen_properties;
@@ -53,12 +52,12 @@ type MessageIdentity = [u8; 32];
 #[derive(Debug, Default)]
 pub(in crate::rabbit) struct KeptVerdicts {
     memory: Mutex<VerdictMemory>,
-    /// The most verdicts: older ones beyond it are forgotten.
-    most: AtomicUsize,
 }
 
 #[derive(Debug, Default)]
 struct VerdictMemory {
+    /// The most verdicts. Older ones beyond it are forgotten, and their messages are called again.
+    most: usize,
     verdicts: ByAge<MessageIdentity, KeptEntry>,
     /// The verdicts of messages that were set aside, by their kept ids.
     by_kept_id: ByAge<String, PublishingVerdict>,
@@ -78,8 +77,7 @@ impl KeptVerdicts {
     /// Another route consumes the queue, with this prefetch: the verdicts of a few sessions of all its routes
     /// are kept.
     pub(in crate::rabbit) fn add_route(&self, prefetch: u16) {
-        self.most
-            .fetch_add(4 * usize::from(prefetch), Ordering::Relaxed);
+        lock(&self.memory).most += 4 * usize::from(prefetch);
     }
 
     /// Keeps those of a session that ended.
@@ -92,21 +90,21 @@ impl KeptVerdicts {
         for (original, verdict) in verdicts {
             memory.add(&original, verdict, now);
         }
-        memory.verdicts.keep_latest(self.most());
+        memory.keep_latest();
     }
 
     /// Keeps the verdict of one message that goes back to its queue.
     pub(super) fn keep_one(&self, original: &Original, verdict: PublishingVerdict, now: Mono) {
         let mut memory = lock(&self.memory);
         memory.add(original, verdict, now);
-        memory.verdicts.keep_latest(self.most());
+        memory.keep_latest();
     }
 
     /// Keeps a verdict under a new kept id; `None`: this many are kept already.
     pub(super) fn keep_under_id(&self, verdict: PublishingVerdict, now: Mono) -> Option<String> {
         let mut memory = lock(&self.memory);
         memory.forget(now);
-        let has_room = memory.by_kept_id.len() < self.most();
+        let has_room = memory.by_kept_id.len() < memory.most;
         has_room.then(|| memory.keep_under_id(verdict, now))
     }
 
@@ -169,7 +167,7 @@ impl KeptVerdicts {
         // Under the same lock: between the two the message would be called again.
         if let Some(verdict) = verdict {
             memory.add(&original, verdict, now);
-            memory.verdicts.keep_latest(self.most());
+            memory.keep_latest();
         }
     }
 
@@ -204,11 +202,6 @@ impl KeptVerdicts {
             PublishingVerdict::Copy(_) => None,
         }
     }
-
-    /// A message whose verdict is forgotten is called again.
-    fn most(&self) -> usize {
-        self.most.load(Ordering::Relaxed)
-    }
 }
 
 impl VerdictMemory {
@@ -228,6 +221,10 @@ impl VerdictMemory {
         let kept_id = Uuid::new_v4().to_string();
         self.by_kept_id.add(kept_id.clone(), verdict, now);
         kept_id
+    }
+
+    fn keep_latest(&mut self) {
+        self.verdicts.keep_latest(self.most);
     }
 
     fn forget(&mut self, now: Mono) {
