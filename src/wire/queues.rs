@@ -12,9 +12,9 @@ use tokio::sync::mpsc;
 use super::{WireError, options};
 use sluiced_amqp::embedded::{self, EmbeddedOptions, Input};
 use sluiced_amqp::rabbit::{RabbitOptions, RabbitQueue};
-use sluiced_amqp::{QueueEvents, ResultOutcome};
+use sluiced_amqp::{QueueEvent, QueueEvents};
 use sluiced_pipeline::meters::RouteMeters;
-use sluiced_ports::queue::{PublishRequest, QueuePart, Subscription, Verdict};
+use sluiced_ports::queue::{PublishRequest, Subscription, Verdict};
 use sluiced_ports::store::Store;
 use sluiced_settings::Loaded;
 use sluiced_settings::secrets::Secrets;
@@ -180,61 +180,33 @@ impl CountedEvents {
 }
 
 impl QueueEvents for CountedEvents {
-    fn settled(&self, route: &str, verdict: &'static str, count: u64) {
-        if let Some(meters) = self.meters.get(route) {
-            meters.settled(verdict, count);
+    fn note(&self, route: &str, event: QueueEvent) {
+        if let QueueEvent::Settled { verdict, count } = event {
+            match verdict {
+                Verdict::DONE => self.settled.done.fetch_add(count, Ordering::Relaxed),
+                Verdict::DEAD => self.settled.dead.fetch_add(count, Ordering::Relaxed),
+                _ => 0,
+            };
         }
-        match verdict {
-            Verdict::DONE => self.settled.done.fetch_add(count, Ordering::Relaxed),
-            Verdict::DEAD => self.settled.dead.fetch_add(count, Ordering::Relaxed),
-            _ => 0,
+        let Some(meters) = self.meters.get(route) else {
+            return;
         };
+        match event {
+            QueueEvent::Settled { verdict, count } => meters.settled(verdict, count),
+            QueueEvent::Counted(part, count) => meters.stand(part.label(), count),
+            QueueEvent::Vanished(part, count) => meters.vanished(part.label(), count),
+            QueueEvent::Gone(part) => meters.gone(part.label()),
+            QueueEvent::Shortened => meters.shortened.increment(1),
+            QueueEvent::Forged => meters.forged.increment(1),
+            QueueEvent::Result(outcome) => meters.result(outcome.label()),
+            QueueEvent::Unconfirmed => meters.unconfirmed.increment(1),
+            // `pipeline::decode` counts these.
+            QueueEvent::Redelivered => {}
+        }
     }
 
     fn resumed(&self, done: u64, dead: u64) {
         self.settled.done.fetch_add(done, Ordering::Relaxed);
         self.settled.dead.fetch_add(dead, Ordering::Relaxed);
-    }
-
-    fn unconfirmed(&self, route: &str) {
-        if let Some(meters) = self.meters.get(route) {
-            meters.unconfirmed.increment(1);
-        }
-    }
-
-    fn vanished(&self, route: &str, part: QueuePart, count: u64) {
-        if let Some(meters) = self.meters.get(route) {
-            meters.vanished(part.label(), count);
-        }
-    }
-
-    fn gone(&self, route: &str, part: QueuePart) {
-        if let Some(meters) = self.meters.get(route) {
-            meters.gone(part.label());
-        }
-    }
-
-    fn shortened(&self, route: &str) {
-        if let Some(meters) = self.meters.get(route) {
-            meters.shortened.increment(1);
-        }
-    }
-
-    fn forged(&self, route: &str) {
-        if let Some(meters) = self.meters.get(route) {
-            meters.forged.increment(1);
-        }
-    }
-
-    fn result(&self, route: &str, outcome: ResultOutcome) {
-        if let Some(meters) = self.meters.get(route) {
-            meters.result(outcome.label());
-        }
-    }
-
-    fn counted(&self, route: &str, part: QueuePart, count: u64) {
-        if let Some(meters) = self.meters.get(route) {
-            meters.stand(part.label(), count);
-        }
     }
 }

@@ -30,62 +30,45 @@ const HEALTHY: Duration = Duration::from_secs(10);
 /// How often a fault that lasts is logged.
 const LOG_EVERY: Duration = Duration::from_secs(60);
 
-/// What a queue reports for metrics. This crate reports what happened and counts nothing; `wire` counts. Every method
-/// does nothing unless it is implemented.
+/// What happened to the messages of a route, for metrics. This crate reports it and counts nothing; `wire` counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum QueueEvent {
+    /// `count` deliveries left with that verdict, safely: the acknowledgement is written and, for a republished one,
+    /// its confirm came before.
+    Settled {
+        /// The name of the verdict.
+        verdict: &'static str,
+        /// How many.
+        count: u64,
+    },
+    /// This many messages are at the broker, in this part.
+    Counted(QueuePart, u64),
+    /// This many messages are gone from a queue of ours that was deleted, purged or cut by a policy.
+    Vanished(QueuePart, u64),
+    /// A queue is gone, with messages or without.
+    Gone(QueuePart),
+    /// The broker handed out a delivery that it had handed out before. The pipeline counts these by itself.
+    Redelivered,
+    /// A copy lost headers that would not have fitted into a frame.
+    Shortened,
+    /// A message came with headers that only sluiced may write, and no replica wrote them.
+    Forged,
+    /// A result is safe, or was dropped because no queue takes it.
+    Result(ResultOutcome),
+    /// A copy for a wait queue or for the dead-letter queue was not confirmed and is tried again.
+    Unconfirmed,
+}
+
+/// Where a queue reports what happens.
 pub trait QueueEvents: Send + Sync + fmt::Debug {
-    /// `count` deliveries of a route left with that verdict, safely: the acknowledgement is
-    /// written and, for a republished one, its confirm came before.
-    fn settled(&self, route: &str, verdict: &'static str, count: u64) {
-        let _ = (route, verdict, count);
-    }
+    /// Something happened to messages of this route.
+    fn note(&self, route: &str, event: QueueEvent);
 
     /// A list goes on: an earlier run delivered this many of its messages, and gave this many up.
-    fn resumed(&self, done: u64, dead: u64) {
-        let _ = (done, dead);
-    }
+    fn resumed(&self, done: u64, dead: u64);
 
-    /// The broker handed out a delivery that it had handed out before. For tests: the pipeline counts them by itself.
-    fn redelivered(&self, route: &str) {
-        let _ = route;
-    }
-
-    /// This many messages of a route are at the broker, in this part.
-    fn counted(&self, route: &str, part: QueuePart, count: u64) {
-        let _ = (route, part, count);
-    }
-
-    /// This many messages are gone from a queue of ours that was deleted, purged or cut by a policy.
-    fn vanished(&self, route: &str, part: QueuePart, count: u64) {
-        let _ = (route, part, count);
-    }
-
-    /// A queue of a route is gone, with messages or without.
-    fn gone(&self, route: &str, part: QueuePart) {
-        let _ = (route, part);
-    }
-
-    /// A connection that was lost is back. For tests.
+    /// A connection that was lost is back.
     fn reconnected(&self) {}
-
-    /// A copy lost headers that would not have fitted into a frame.
-    fn shortened(&self, route: &str) {
-        let _ = route;
-    }
-
-    /// A message came with headers that only sluiced may write, and no replica wrote them.
-    fn forged(&self, route: &str) {
-        let _ = route;
-    }
-
-    /// A result of a route is safe, or was dropped because no queue takes it.
-    fn result(&self, route: &str, outcome: ResultOutcome) {
-        let _ = (route, outcome);
-    }
-
-    /// A copy for a wait queue or for the dead-letter queue was not confirmed and is tried again.
-    fn unconfirmed(&self, route: &str) {
-        let _ = route;
-    }
 }
 
 /// What became of a result.
@@ -112,7 +95,10 @@ impl ResultOutcome {
 #[derive(Clone, Copy, Debug)]
 pub struct Uncounted;
 
-impl QueueEvents for Uncounted {}
+impl QueueEvents for Uncounted {
+    fn note(&self, _: &str, _: QueueEvent) {}
+    fn resumed(&self, _: u64, _: u64) {}
+}
 
 #[cfg(test)]
 mod tests {

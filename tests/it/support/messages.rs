@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::{LazyLock, Mutex};
 use std::time::Duration;
 
-use sluiced_amqp::QueueEvents;
 use sluiced_amqp::rabbit::RabbitOptions;
+use sluiced_amqp::{QueueEvent, QueueEvents};
 use sluiced_core::judge::DeadReason;
 use sluiced_ports::connect::Tls;
 use sluiced_ports::marks::Marks;
@@ -25,18 +25,7 @@ impl Counted {
         *self.0.lock().unwrap().entry(what).or_default() += count;
     }
 
-    /// How many were settled with that verdict, or what else was counted under that name.
-    pub fn settled_as(&self, verdict: &'static str) -> u64 {
-        self.0.lock().unwrap().get(verdict).copied().unwrap_or(0)
-    }
-}
-
-impl QueueEvents for Counted {
-    fn settled(&self, _route: &str, verdict: &'static str, count: u64) {
-        self.add(verdict, count);
-    }
-
-    fn counted(&self, _route: &str, part: QueuePart, count: u64) {
+    fn counted(&self, part: QueuePart, count: u64) {
         if part == QueuePart::Dead {
             self.add("looks at dead letters", 1);
         }
@@ -51,28 +40,30 @@ impl QueueEvents for Counted {
         }
     }
 
-    fn redelivered(&self, _route: &str) {
-        self.add("redelivered", 1);
+    /// How many were settled with that verdict, or what else was counted under that name.
+    pub fn settled_as(&self, verdict: &'static str) -> u64 {
+        self.0.lock().unwrap().get(verdict).copied().unwrap_or(0)
     }
+}
+
+impl QueueEvents for Counted {
+    fn note(&self, _route: &str, event: QueueEvent) {
+        match event {
+            QueueEvent::Settled { verdict, count } => self.add(verdict, count),
+            QueueEvent::Counted(part, count) => self.counted(part, count),
+            QueueEvent::Redelivered => self.add("redelivered", 1),
+            QueueEvent::Shortened => self.add("shortened", 1),
+            QueueEvent::Vanished(_, count) => self.add("vanished", count),
+            QueueEvent::Gone(_) => self.add("gone", 1),
+            QueueEvent::Unconfirmed => self.add("unconfirmed", 1),
+            QueueEvent::Forged | QueueEvent::Result(_) => {}
+        }
+    }
+
+    fn resumed(&self, _done: u64, _dead: u64) {}
 
     fn reconnected(&self) {
         self.add("reconnected", 1);
-    }
-
-    fn shortened(&self, _route: &str) {
-        self.add("shortened", 1);
-    }
-
-    fn vanished(&self, _route: &str, _part: QueuePart, count: u64) {
-        self.add("vanished", count);
-    }
-
-    fn gone(&self, _route: &str, _part: QueuePart) {
-        self.add("gone", 1);
-    }
-
-    fn unconfirmed(&self, _route: &str) {
-        self.add("unconfirmed", 1);
     }
 }
 

@@ -13,7 +13,7 @@ use tokio::time::{Instant, sleep_until};
 use super::EmbeddedOptions;
 use super::files::LeftoverFile;
 use super::list::{Checkpoint, Input, InputLine, InputLines};
-use crate::QueueEvents;
+use crate::{QueueEvent, QueueEvents};
 use sluiced_core::gate::Tap;
 use sluiced_core::judge::DeadReason;
 use sluiced_core::parking::ParkedQueue;
@@ -258,7 +258,13 @@ impl LocalQueue {
         if self.record(&item, reason.label(), Some(&detail)).await {
             self.settle_line(item.line.number, true);
         }
-        self.events.settled(&self.route, "dead", 1);
+        self.events.note(
+            &self.route,
+            QueueEvent::Settled {
+                verdict: "dead",
+                count: 1,
+            },
+        );
     }
 
     fn hand_out(&mut self, item: InputMessage, sink: &SettlementSender) {
@@ -328,7 +334,13 @@ impl LocalQueue {
                 }
             }
         }
-        self.events.settled(&self.route, label, 1);
+        self.events.note(
+            &self.route,
+            QueueEvent::Settled {
+                verdict: label,
+                count: 1,
+            },
+        );
     }
 }
 

@@ -44,6 +44,7 @@ use super::publishing::publisher::Publisher;
 use super::queues::counts::{Counting, News};
 use super::topology::Target;
 use super::topology::queue_check::QueueCheck;
+use crate::QueueEvent;
 use consuming::{BrokerDelivery, ConsumerEvent, Consumers, Group};
 use sluiced_core::acks::{AckKind, Batch, Frame};
 use sluiced_core::gate::Tap;
@@ -231,7 +232,9 @@ impl Session {
             return;
         }
         if delivery.redelivered {
-            self.context.events.redelivered(&self.context.route.name);
+            self.context
+                .events
+                .note(&self.context.route.name, QueueEvent::Redelivered);
         }
         let now = clock::now();
         let bytes = delivery.data.len() as u64;
@@ -297,7 +300,9 @@ impl Session {
             *counts.entry(label).or_default() += 1;
         }
         for ((route, verdict), count) in counts {
-            self.context.events.settled(&route, verdict, count);
+            self.context
+                .events
+                .note(&route, QueueEvent::Settled { verdict, count });
         }
         Ok(())
     }

@@ -18,7 +18,7 @@ use crate::rabbit::RabbitError;
 use crate::rabbit::confirms::{ConfirmChannel, CopyMessage, Decided, next_decided, usable_channel};
 use crate::rabbit::connections::Connections;
 use crate::rabbit::messages::convert::copies::result_properties;
-use crate::{LOG_EVERY, QueueEvents, REFUSED, ResultOutcome};
+use crate::{LOG_EVERY, QueueEvent, QueueEvents, REFUSED, ResultOutcome};
 use sluiced_ports::clock;
 use sluiced_ports::queue::PublishRequest;
 use sluiced_settings::types::{Results, Unroutable};
@@ -139,7 +139,7 @@ impl ArrivalPublisher {
                     continue;
                 }
             };
-            self.events.result(&self.route, outcome);
+            self.events.note(&self.route, QueueEvent::Result(outcome));
             // The session that waits for it may be gone: then it comes again.
             of.confirmed.send(true).ok();
         }

@@ -21,6 +21,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
 use tokio_util::task::AbortOnDropHandle;
 
 use self::faults::is_refusal;
+use crate::QueueEvent;
 use crate::rabbit::RabbitError;
 use crate::rabbit::confirms::{ConfirmChannel, CopyMessage, Decided, next_decided, usable_channel};
 use crate::rabbit::queues::RouteQueues;
@@ -65,7 +66,7 @@ impl RoutePublishing {
     /// A copy left headers behind.
     fn log_shortened(&self) {
         let RouteQueues { events, route, .. } = &*self.queues;
-        events.shortened(&route.name);
+        events.note(&route.name, QueueEvent::Shortened);
         if let Some(more) = self.shortened.event(clock::now()) {
             tracing::warn!(
                 route = %route.name,
@@ -359,7 +360,7 @@ impl Outbox {
 
     fn count_result(&self, outcome: ResultOutcome) {
         let RouteQueues { events, route, .. } = &*self.publishing.queues;
-        events.result(&route.name, outcome);
+        events.note(&route.name, QueueEvent::Result(outcome));
     }
 
     fn report_safe(&mut self, tag: u64) {
@@ -371,7 +372,7 @@ impl Outbox {
     fn on_blocked(&mut self, error: &RabbitError) {
         let under_way = self.open.as_ref().map_or(0, ConfirmChannel::under_way);
         let RouteQueues { events, route, .. } = &*self.publishing.queues;
-        (0..under_way).for_each(|_| events.unconfirmed(&route.name));
+        (0..under_way).for_each(|_| events.note(&route.name, QueueEvent::Unconfirmed));
         self.show_failing(error);
         self.log_fault(None, error);
     }
@@ -411,7 +412,7 @@ impl Outbox {
     fn publish_each_alone(&mut self, copies: Vec<Republish>) {
         let RouteQueues { events, route, .. } = &*self.publishing.queues;
         for copy in copies.into_iter().rev() {
-            events.unconfirmed(&route.name);
+            events.note(&route.name, QueueEvent::Unconfirmed);
             self.failed.insert(copy.tag);
             self.ready.push_front(copy);
         }

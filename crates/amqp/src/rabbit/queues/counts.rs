@@ -28,6 +28,7 @@ use tokio_util::task::AbortOnDropHandle;
 use self::parked::{LeftBehind, ParkedCounter};
 use super::renewal::Renewal;
 use super::{EVERY, RouteQueues};
+use crate::QueueEvent;
 use crate::rabbit::RabbitError;
 use crate::rabbit::connections::live::LiveConnection;
 use crate::rabbit::letters;
@@ -290,7 +291,7 @@ impl QueueCounter {
     fn report_count(&self, part: QueuePart, count: u64) {
         let RouteQueues { events, route, .. } = &*self.queues;
         if route.counts {
-            events.counted(&route.name, part, count);
+            events.note(&route.name, QueueEvent::Counted(part, count));
         }
     }
 }

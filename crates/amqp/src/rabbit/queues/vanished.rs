@@ -17,6 +17,7 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use super::{EVERY, RouteQueues};
+use crate::QueueEvent;
 use crate::rabbit::topology::Target;
 use sluiced_core::rate::Span;
 use sluiced_core::time::Mono;
@@ -159,7 +160,7 @@ impl RouteQueues {
         let route = &self.route.name;
         let queue = target.queue(self.route.queue());
         let ago = Span::rough(ago);
-        self.events.gone(route, part(target));
+        self.events.note(route, QueueEvent::Gone(part(target)));
         if messages == 0 {
             tracing::info!(%route, queue, "a queue is gone; it was empty");
             return;
@@ -168,7 +169,8 @@ impl RouteQueues {
             %route, queue, messages, %ago,
             "a queue is gone with the messages that it held when it was counted last: an operator deleted it, or a policy with `expires`"
         );
-        self.events.vanished(route, part(target), messages);
+        self.events
+            .note(route, QueueEvent::Vanished(part(target), messages));
     }
 
     /// There are fewer dead letters than before, and `sluiced dead` took none.
@@ -181,7 +183,8 @@ impl RouteQueues {
                 "messages are gone from a queue, and `sluiced dead` took none: it was purged, or a policy dropped them (`message-ttl`, `max-length`){more}"
             );
         }
-        self.events.vanished(route, part(target), messages);
+        self.events
+            .note(route, QueueEvent::Vanished(part(target), messages));
     }
 }
 

@@ -11,7 +11,7 @@ use crate::rabbit::connections::Connections;
 use crate::rabbit::options::RouteOptions;
 use crate::rabbit::publishing::publisher::RoutePublishing;
 use crate::rabbit::queues::RouteQueues;
-use crate::{LOG_EVERY, QueueEvents};
+use crate::{LOG_EVERY, QueueEvent, QueueEvents};
 use sluiced_core::ladder::Ladder;
 use sluiced_ports::clock;
 use sluiced_ports::connect::Link;
@@ -69,7 +69,7 @@ impl RouteContext {
     /// A message had headers of ours that no replica wrote.
     pub(super) fn log_forged(&self) {
         let route = &self.route.name;
-        self.events.forged(route);
+        self.events.note(route, QueueEvent::Forged);
         if let Some(more) = self.forged.event(clock::now()) {
             tracing::warn!(
                 %route,

@@ -3,6 +3,7 @@
 use tokio::time::Instant;
 
 use super::{CopyOutcome, Destination, Outbox, Place, Republish};
+use crate::QueueEvent;
 use crate::rabbit::RabbitError;
 use crate::rabbit::confirms::ConfirmChannel;
 use crate::{BACKOFF, LOG_EVERY};
@@ -106,7 +107,7 @@ impl Outbox {
         self.publishing
             .queues
             .events
-            .unconfirmed(&self.publishing.queues.route.name);
+            .note(&self.publishing.queues.route.name, QueueEvent::Unconfirmed);
         if self.waiting.is_empty() {
             self.failures += 1;
             let wait = BACKOFF.half_jitter(self.failures, rand::random());
