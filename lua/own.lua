@@ -1,5 +1,5 @@
 -- A replica registers the limits and routes that its fleet uses, unless another fleet uses one of them, or a replica
--- whose states have another form: `core::owner::register`.
+-- whose states have another format: `core::owner::register`.
 --
 -- KEYS[1]  the registrations: a hash: replica -> lines: the time of its registration, the names of its fleet with a
 --          tab between them, then `=` and the form of its states, then its limits and routes; one starts with `+` if

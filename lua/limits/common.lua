@@ -176,7 +176,7 @@ local function counted(cell, units)
   return min(units, most * max(div(MEMORY_MAX, span), 1), UNITS - 1)
 end
 
--- Since when all of the limit is back and pays what is owed (`Rule::idle_from`).
+-- From when on the limit is full again, so that what comes back pays the debt (`Rule::idle_from`).
 local function idle_from(cell) return max(back_at(cell), cell.owed_from) end
 
 -- Units that are owed now (`Rule::owed`).

@@ -97,9 +97,9 @@ where
 fn write_in_words(settings: &Settings, out: &mut impl Write) -> io::Result<()> {
     let shared = settings.backend.limits == LimitBackend::Redis;
     for (name, limit) in &settings.limits {
-        let mut words = limit.in_words(shared.then_some("Redis"));
-        words.extend(settings.memory_words(name, limit).filter(|_| shared));
-        writeln!(out, "limits.{name}: {}", words.join("\n  "))?;
+        let mut sentences = limit.in_words(shared.then_some("Redis"));
+        sentences.extend(settings.memory_words(name, limit).filter(|_| shared));
+        writeln!(out, "limits.{name}: {}", sentences.join("\n  "))?;
     }
     for (name, route) in &settings.routes {
         let shares = settings.sharing_words(name, route);
@@ -107,13 +107,13 @@ fn write_in_words(settings: &Settings, out: &mut impl Write) -> io::Result<()> {
             Downstream::Http(http) => answers_in_words(http),
             Downstream::Smpp(_) => Vec::new(),
         };
-        let words = shares.into_iter().chain(route.in_words()).chain(answers);
-        let lines: Vec<_> = words.collect();
+        let sentences = shares.into_iter().chain(route.in_words()).chain(answers);
+        let lines: Vec<_> = sentences.collect();
         writeln!(out, "routes.{name}: {}", lines.join("\n  "))?;
     }
     for (name, callers) in &settings.callers {
-        let words = callers.in_words(settings.counts_after(callers));
-        writeln!(out, "callers.{name}: {}", words.join("\n  "))?;
+        let sentences = callers.in_words(settings.counts_after(callers));
+        writeln!(out, "callers.{name}: {}", sentences.join("\n  "))?;
     }
     Ok(())
 }

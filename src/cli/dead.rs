@@ -161,8 +161,8 @@ impl LettersLocation {
             }
         };
         let is_shared = |name: &String| {
-            let own = loaded.settings.routes.get(name);
-            own.is_some_and(|own| loaded.settings.of_queue(&own.queue).nth(1).is_some())
+            let route = loaded.settings.routes.get(name);
+            route.is_some_and(|route| loaded.settings.of_queue(&route.queue).nth(1).is_some())
         };
         Ok(DeadQueues {
             options: wire::rabbit_of(&loaded)?,

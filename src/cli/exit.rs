@@ -75,7 +75,7 @@ pub(super) fn exit(
     err: &mut impl Write,
     colour: bool,
 ) -> io::Result<Exit> {
-    let mut said = |exit, why| writeln!(err, "sluiced {command}: {why}").map(|()| exit);
+    let mut write_refusal = |exit, why| writeln!(err, "sluiced {command}: {why}").map(|()| exit);
     match done {
         Ok(exit) => Ok(exit),
         Err(Refusal::Faults(faults)) => {
@@ -86,8 +86,8 @@ pub(super) fn exit(
             report(&faults, err, colour)?;
             Ok(Exit::WrongArguments)
         }
-        Err(Refusal::Arguments(why)) => said(Exit::WrongArguments, why),
-        Err(Refusal::Failed(why)) => said(Exit::Failed, why),
+        Err(Refusal::Arguments(why)) => write_refusal(Exit::WrongArguments, why),
+        Err(Refusal::Failed(why)) => write_refusal(Exit::Failed, why),
     }
 }
 
@@ -157,10 +157,13 @@ pub(super) fn find_named<'a, T>(
     if let Some((name, found)) = all.get_key_value(name) {
         return Ok((name, found));
     }
-    let known = || all.keys().map(String::as_str);
-    let hint = match nearest(name, known()) {
+    let known_names = || all.keys().map(String::as_str);
+    let hint = match nearest(name, known_names()) {
         Some(near) => format!("did you mean `{near}`?"),
-        None => format!("there are: {}", known().collect::<Vec<_>>().join(", ")),
+        None => format!(
+            "there are: {}",
+            known_names().collect::<Vec<_>>().join(", ")
+        ),
     };
     Err(Refusal::Arguments(format!(
         "there is no {what} `{name}`; {hint}"

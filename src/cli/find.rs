@@ -101,15 +101,15 @@ pub(super) async fn run(args: &FindArgs, out: &mut (impl Write + Send)) -> Resul
     };
     let is_letter = letters.as_ref().is_some_and(|letters| !letters.is_empty());
     let is_known = |key: &FoundKey| key.state.is_known();
-    let known = is_letter || found.iter().flatten().flatten().any(is_known);
+    let any_trace = is_letter || found.iter().flatten().flatten().any(is_known);
     // If some limits know the message, limits without a trace of it are those of other routes: they are left out.
-    let is_of_route = |key: &FoundKey| key.state.is_known() || route.is_some() || !known;
-    let keys = found.map(|[own, named]| {
-        let own_of_route = own.into_iter().filter(is_of_route);
+    let is_of_route = |key: &FoundKey| key.state.is_known() || route.is_some() || !any_trace;
+    let keys = found.map(|[own_keys, named]| {
+        let own_of_route = own_keys.into_iter().filter(is_of_route);
         own_of_route.chain(named).collect()
     });
     let traces = MessageTraces {
-        known,
+        known: any_trace,
         letters,
         keys,
     };
@@ -120,7 +120,7 @@ pub(super) async fn run(args: &FindArgs, out: &mut (impl Write + Send)) -> Resul
     if let Some(why) = unasked {
         return Err(why);
     }
-    Ok(if known { Exit::Done } else { Exit::Failed })
+    Ok(if any_trace { Exit::Done } else { Exit::Failed })
 }
 
 /// Where the message was found.

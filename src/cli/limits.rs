@@ -251,9 +251,9 @@ async fn open(args: &OpenArgs, out: &mut (impl Write + Send)) -> Result<(), Refu
     };
     let at = at.map(|at| at.to_string());
     if args.location.json {
-        let said = json!({ "name": name, "was_closed": why == Some(ClosedReason::Lost), "opened": at,
+        let output = json!({ "name": name, "was_closed": why == Some(ClosedReason::Lost), "opened": at,
             "forgiven_units": waited.owed, "forgot_quota": waited.quota });
-        writeln!(out, "{said:#}")?;
+        writeln!(out, "{output:#}")?;
         return Ok(());
     }
     write_opened(name, waited, why, out)?;

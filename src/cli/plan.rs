@@ -168,8 +168,11 @@ fn write(
         let worst = found
             .iter()
             .find(|finding| finding.weight != FindingKind::Note);
-        let said = worst.map_or(verdict.as_str(), |finding| finding.text.as_str());
-        write_picture(file, &plots::picture::svg(&title, said, &figures.series))?;
+        let subtitle = worst.map_or(verdict.as_str(), |finding| finding.text.as_str());
+        write_picture(
+            file,
+            &plots::picture::svg(&title, subtitle, &figures.series),
+        )?;
     }
     if args.json {
         let value = words::json(head, figures, found, ends);

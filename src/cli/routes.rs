@@ -102,7 +102,7 @@ async fn list(args: &ListRoutesArgs, out: &mut (impl Write + Send)) -> Result<()
     let loaded =
         opened.require_configuration("list needs --config: the names of the routes stand there")?;
     let mut all = Vec::new();
-    for (name, own) in loaded.settings.shown() {
+    for (name, shown_route) in loaded.settings.shown() {
         let key = pause_of(&name);
         let found = route(&opened, &name, &key).policy.inspect().await?;
         let is_known = found.policy.is_some();
@@ -111,7 +111,7 @@ async fn list(args: &ListRoutesArgs, out: &mut (impl Write + Send)) -> Result<()
             true => state_in_words(&stored.state()),
             false => "not running yet".to_owned(),
         };
-        all.push((name, own.source, state));
+        all.push((name, shown_route.source, state));
     }
     if args.location.json {
         let entries = all

@@ -115,8 +115,8 @@ fn run_file(file: &str, text: &str, loaded: &Loaded) -> Result<Vec<TestRun>, Ref
             .map_err(wrong)?;
         let mut answers = BTreeSet::new();
         for answer in &case.answers {
-            let said = lines.only_once("answer of this test", &answer.name, &mut answers);
-            said.map_err(wrong)?;
+            let unique = lines.only_once("answer of this test", &answer.name, &mut answers);
+            unique.map_err(wrong)?;
         }
         let results = one::run(case, loaded, &mut trials).map_err(|why| {
             let at = why.answer.map_or(line, |answer| lines.of_name(answer));

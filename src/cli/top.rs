@@ -79,14 +79,14 @@ async fn draw(
     out: &mut impl Write,
     colour: bool,
 ) -> io::Result<()> {
-    let mut known = vec![format!("asking {} …", asked.url())];
+    let mut last_lines = vec![format!("asking {} …", asked.url())];
     let mut first = 0;
     loop {
         let (width, rows) = size();
         // The last lines stay, below the reason why they are old.
         let mut lines = match asked.fleet().await {
             Ok(fleet) => {
-                known = view(&fleet, width, colour);
+                last_lines = view(&fleet, width, colour);
                 Vec::new()
             }
             Err(why) => {
@@ -95,7 +95,7 @@ async fn draw(
                 lines
             }
         };
-        lines.extend_from_slice(&known);
+        lines.extend_from_slice(&last_lines);
         let next = Instant::now() + EVERY;
         loop {
             first = moved(first, KeyPress::Other, lines.len(), rows);

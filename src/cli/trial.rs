@@ -254,11 +254,11 @@ async fn answer(
     }
     let queue = limit.limit.is_of_queue().then_some(queue);
     let key = charge.key.0.as_deref();
-    let Some(left) = key::look_up(opened, name, queue, key, &found).await? else {
+    let Some(key_state) = key::look_up(opened, name, queue, key, &found).await? else {
         return Ok((found.now, answer));
     };
-    (answer.now, answer.wait) = left.fits(charge.cost.get());
-    if let Some(why) = left.why_uncalled() {
+    (answer.now, answer.wait) = key_state.fits(charge.cost.get());
+    if let Some(why) = key_state.why_uncalled() {
         (answer.now, answer.wait, answer.is_end) = (why.to_owned(), None, true);
     }
     Ok((found.now, answer))

@@ -120,14 +120,14 @@ impl TerminalPage {
             let line = self.cut(&(columns + &bars(&fleet.bars(name), allowed, room)));
             let bad = LimitState::of(limit) != LimitState::Open;
             lines.push(if bad { self.paint(YELLOW, line) } else { line });
-            if let Some(left) = fleet.left(name) {
-                let said = format!("  the downstream said that {left:.0} are left");
-                lines.push(self.cut(&said));
+            if let Some(units_left) = fleet.left(name) {
+                let text = format!("  the downstream said that {units_left:.0} are left");
+                lines.push(self.cut(&text));
             }
             if let Some((taken, used)) = fleet.actual(name) {
-                let said =
+                let text =
                     format!("  since start: {taken} taken by estimate, {used} used by answers");
-                lines.push(self.cut(&said));
+                lines.push(self.cut(&text));
             }
             if let Some(wait) = fleet.waits(name) {
                 let wrapped = self.wrapped("  ", &wait.in_words()).into_iter();
@@ -187,10 +187,10 @@ impl TerminalPage {
 
     fn counts_since_start(&self, route: &RouteState, lines: &mut Vec<String>) {
         for (what, counts) in [("answers", &route.answers), ("results", &route.results)] {
-            let words = counts.iter().map(|(label, n)| format!("{label}: {n}"));
-            let each: Vec<_> = words.collect();
-            if !each.is_empty() {
-                lines.push(self.cut(&format!("  {what} since start: {}", each.join(", "))));
+            let labelled = counts.iter().map(|(label, n)| format!("{label}: {n}"));
+            let entries: Vec<_> = labelled.collect();
+            if !entries.is_empty() {
+                lines.push(self.cut(&format!("  {what} since start: {}", entries.join(", "))));
             }
         }
         if route.repeats > 0 {
@@ -319,11 +319,11 @@ fn reasons(route: &RouteState) -> Vec<(&'static str, String)> {
         why.push((YELLOW, format!("closed{}", reason.unwrap_or_default())));
     }
     if route.moving {
-        let said = match route.why.as_ref().filter(|_| route.open) {
+        let text = match route.why.as_ref().filter(|_| route.open) {
             Some(reason) => format!("{MOVING}: {reason}"),
             None => MOVING.to_owned(),
         };
-        why.push((YELLOW, said));
+        why.push((YELLOW, text));
     }
     why.extend(route.delay_warning().map(|late| match &route.taken {
         None => (YELLOW, late),

@@ -180,7 +180,7 @@ pub(super) fn identity(
 
 /// What requests may say of the limits.
 fn asked_limits(settings: &Settings, callers: &types::Callers) -> Vec<AskedLimit> {
-    let known = callers.limits.iter().filter_map(|name| {
+    let known_limits = callers.limits.iter().filter_map(|name| {
         let limit = settings.limits.get(name)?;
         Some(AskedLimit {
             name: name.clone(),
@@ -195,7 +195,7 @@ fn asked_limits(settings: &Settings, callers: &types::Callers) -> Vec<AskedLimit
                 .and_then(|paced| NonZeroU32::new(paced.largest_cost().get())),
         })
     });
-    known.collect()
+    known_limits.collect()
 }
 
 fn names_key(limit: &Limit) -> NamesKey {

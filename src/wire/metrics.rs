@@ -18,6 +18,6 @@ pub fn install_metrics() -> Metrics {
 /// Every metric that sluiced exports.
 #[must_use]
 pub fn all_metrics() -> Vec<Metric> {
-    let own = [sluiced_telemetry::meters::METRICS];
-    [&OF_CRATES[..], &own].concat().concat()
+    let own_metrics = [sluiced_telemetry::meters::METRICS];
+    [&OF_CRATES[..], &own_metrics].concat().concat()
 }

@@ -113,6 +113,6 @@ pub(super) fn certificate(
         rotating_secret(secrets, certificate)?,
         rotating_secret(secrets, key)?,
     );
-    let both = certificate.zip(key);
-    Ok(both.map(|(certificate, key)| ClientCertificate { certificate, key }))
+    let certificate_and_key = certificate.zip(key);
+    Ok(certificate_and_key.map(|(certificate, key)| ClientCertificate { certificate, key }))
 }

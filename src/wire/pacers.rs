@@ -67,22 +67,22 @@ impl<'a> Pacers<'a> {
 
     /// The limits of these names, as they count messages.
     pub(super) fn limits_of(&self, names: &[String]) -> Vec<RouteLimit> {
-        let known = |name: &String| match self.limits.get(name.as_str()) {
+        let route_limit = |name: &String| match self.limits.get(name.as_str()) {
             Some(limit) => RouteLimit::Keyed {
                 limit: Arc::clone(limit),
                 of_queue: self.settings.limits[name].is_of_queue(),
             },
             None => RouteLimit::Paced,
         };
-        names.iter().map(known).collect()
+        names.iter().map(route_limit).collect()
     }
 
     /// The keyed ones of the limits of these names.
     pub(super) fn keyed_of(&self, names: &[String]) -> Vec<Arc<KeyedLimit>> {
-        let known = names
+        let keyed = names
             .iter()
             .filter_map(|name| self.limits.get(name.as_str()));
-        known.cloned().collect()
+        keyed.cloned().collect()
     }
 
     /// Whether the store of the limits can be reached.
@@ -155,12 +155,12 @@ pub(super) fn route_templates(
     }
     let fair_by = route.fair_by.as_ref().map(|text| text.as_str());
     let wrong = |e| WireError::new(format!("routes.{name}"), e);
-    let own = OwnRules {
+    let own_rules = OwnRules {
         priority: route.priority.made(),
         timezone: route.timezone.as_ref().and_then(ZoneText::made),
     };
     let counting = LimitTemplates::new(&each_limit, fair_by)
-        .and_then(|templates| templates.with_own(own))
+        .and_then(|templates| templates.with_own(own_rules))
         .map_err(wrong)?;
     match (settings.paced_limit(route), route.in_segments()) {
         (Some((limit, _)), Some(smpp)) => {

@@ -55,13 +55,13 @@ pub(super) async fn measure(
         tokio::time::sleep(APART).await;
     }
     let seen = way.spread(clock::now());
-    let said = seen.map(|seen| words(seen, limits) + UNSEEN);
-    said.unwrap_or_default()
+    let way_words = seen.map(|seen| words(seen, limits) + UNSEEN);
+    way_words.unwrap_or_default()
 }
 
 /// What the result means for the limits of the route.
 fn words(seen: Spread, limits: &[(String, Limit)]) -> String {
-    let mut said = format!(
+    let mut text = format!(
         "; the way there and back takes {} and varies by {}",
         millis(seen.median),
         millis(seen.spread)
@@ -70,12 +70,12 @@ fn words(seen: Spread, limits: &[(String, Limit)]) -> String {
     let counted = limits.iter().filter(|(_, limit)| !limit.counts_calls());
     for (name, limit) in counted {
         if limit.follows().is_some() {
-            said += &format!(", which the headroom of limits.{name} follows");
+            text += &format!(", which the headroom of limits.{name} follows");
             continue;
         }
         let kept = limit.headroom().way;
         if seen.spread <= kept {
-            said += &format!(", for which limits.{name} keeps {}", millis(kept));
+            text += &format!(", for which limits.{name} keeps {}", millis(kept));
             continue;
         }
         let thin = TooThin {
@@ -83,13 +83,13 @@ fn words(seen: Spread, limits: &[(String, Limit)]) -> String {
             kept,
             seen,
         };
-        said += &format!("; warning: {thin}");
+        text += &format!("; warning: {thin}");
         if let Some(needed) = seen.headroom_needed() {
             let part = needed.as_secs_f64() / (limit.window() + needed).as_secs_f64();
-            said += &format!(", which costs {:.1} % of the limit", part * 100.0);
+            text += &format!(", which costs {:.1} % of the limit", part * 100.0);
         }
     }
-    said
+    text
 }
 
 /// How long one question may take.

@@ -105,7 +105,7 @@ pub(super) fn results(
     let Some(settings) = &route.results else {
         return Ok(None);
     };
-    let (own, queue) = (settings.clone(), route.queue.clone());
+    let (result_settings, queue) = (settings.clone(), route.queue.clone());
     let rules = ResultRules {
         routing_key: settings.routing_key.as_str(),
         body: settings.body.as_ref().map(|body| body.as_str()),
@@ -115,7 +115,7 @@ pub(super) fn results(
         of_inbound: settings.on.contains(&ResultOn::Inbound),
         max_body: route.max_body.0,
         headers: settings.headers.clone(),
-        comes_back: Box::new(move |key| own.comes_back(key, &queue)),
+        comes_back: Box::new(move |key| result_settings.comes_back(key, &queue)),
     };
     let results = Results::new(rules, meters).map(|made| Some(Arc::new(made)));
     results.map_err(|e| WireError::new(format!("routes.{name}.results"), e))

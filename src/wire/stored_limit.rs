@@ -74,18 +74,20 @@ impl StoredLimit {
     #[must_use]
     pub fn state(&self) -> LimitState {
         let Inspection { now, policy, .. } = &self.found;
-        let left = |until: StoreTime| until.since(*now);
+        let time_left = |until: StoreTime| until.since(*now);
         match (self.paused_until(), self.found.frozen_until, self.lost) {
             (Some(until), ..) => LimitState::Paused {
-                left: left(until),
+                left: time_left(until),
                 by: policy
                     .as_ref()
                     .and_then(|policy| policy.pause.as_ref())
                     .map_or_else(String::new, |pause| pause.by.clone()),
             },
-            (None, Some(until), _) => LimitState::Frozen { left: left(until) },
+            (None, Some(until), _) => LimitState::Frozen {
+                left: time_left(until),
+            },
             (None, None, Some((until, why))) => LimitState::Closed {
-                left: left(until),
+                left: time_left(until),
                 why: closed_why(why).to_owned(),
             },
             (None, None, None) => LimitState::Open,

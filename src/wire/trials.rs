@@ -317,11 +317,11 @@ impl Trial {
             .figures
             .quotas
             .read(message, facts, answer, SystemTime::now());
-        let left = quotas.into_iter().filter_map(|said| {
-            let least = said.left?.iter().map(|left| left.units).min()?;
-            Some((said.limit.to_owned(), least))
+        let quotas_left = quotas.into_iter().filter_map(|reading| {
+            let least = reading.left?.iter().map(|left| left.units).min()?;
+            Some((reading.limit.to_owned(), least))
         });
-        [used.collect(), left.collect()]
+        [used.collect(), quotas_left.collect()]
     }
 }
 

@@ -43,7 +43,7 @@ const DECLARED: &[&str] = &[
     // A refused message has no id of the provider.
     "a result gets the default body",
     // Much too large a limit, to lift it.
-    "a log of 10000 units for each key is dear",
+    "a log of 10000 units for each key is costly",
     // It refused on purpose.
     "the downstream refused calls though the limit was kept",
     "the answer does not say what is left of the quota",

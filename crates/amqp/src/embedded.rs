@@ -53,9 +53,9 @@ pub fn start(
         parked.send_replace(Some(0));
         let queue = LocalQueue::new(options, events, deliveries, parked);
         async move {
-            let left = queue.run(input, tap, closing, &link).await;
+            let left_at_end = queue.run(input, tap, closing, &link).await;
             link.send_replace(Link::Down("the input is done".into()));
-            leftover.send_replace(Some(left));
+            leftover.send_replace(Some(left_at_end));
         }
     }))
 }

@@ -58,8 +58,9 @@ pub fn connections(waiting: &[u16]) -> Vec<usize> {
     let files = open_files(all + OTHER_FILES);
     let for_callers = files.saturating_sub(OTHER_FILES).max(files / 2);
     let share = |waiting| wanted(waiting) * for_callers.min(all) / all;
-    let each = waiting.iter().map(share);
-    each.map(|share| usize::try_from(share).unwrap_or(usize::MAX).max(FEWEST))
+    let shares = waiting.iter().map(share);
+    shares
+        .map(|share| usize::try_from(share).unwrap_or(usize::MAX).max(FEWEST))
         .collect()
 }
 

@@ -55,7 +55,7 @@ impl Inherited {
         let place = self
             .names
             .split(':')
-            .position(|known| known == name)
+            .position(|given_name| given_name == name)
             .ok_or(io::ErrorKind::NotFound)?;
         if let Ok(Some(socket)) = self.sockets.take_unix_listener(place) {
             return Ok(Socket::Unix(socket));

@@ -50,9 +50,9 @@ pub(crate) fn limits_left(found: &[LimitLook]) -> Response {
         .iter()
         .map(|limit| {
             let wait = u64::try_from(limit.wait.as_millis()).unwrap_or(u64::MAX);
-            let left =
+            let limit_json =
                 json!({ "limit": limit.limit, "remaining": limit.remaining, "retry_after_ms": wait });
-            (limit.name.clone(), left)
+            (limit.name.clone(), limit_json)
         })
         .collect();
     let passes = found.iter().all(|limit| limit.passes);
@@ -122,7 +122,7 @@ fn denied(delay: Duration, headers: &HeaderPatch, wait: Duration) -> Response {
     });
     let mut response = later(StatusCode::TOO_MANY_REQUESTS, &body, back);
     if let Some(limit) = limit {
-        let (quota, left) = (number(header::LIMIT), number(header::REMAINING));
+        let (quota, remaining) = (number(header::LIMIT), number(header::REMAINING));
         let reset = number(header::RESET_AFTER).map_or_else(String::new, |micros| {
             let seconds = micros.max(0).unsigned_abs().div_ceil(1_000_000);
             format!(";t={seconds}")
@@ -134,7 +134,7 @@ fn denied(delay: Duration, headers: &HeaderPatch, wait: Duration) -> Response {
             ),
             (
                 LIMIT_STATE,
-                format!("\"{limit}\";r={}{reset}", left.unwrap_or(0)),
+                format!("\"{limit}\";r={}{reset}", remaining.unwrap_or(0)),
             ),
         ];
         for (name, text) in fields {
@@ -148,7 +148,7 @@ fn denied(delay: Duration, headers: &HeaderPatch, wait: Duration) -> Response {
 }
 
 fn find<'a>(headers: &'a HeaderPatch, name: &str) -> Option<&'a Said> {
-    let found = headers.iter().find(|(known, _)| *known == name);
+    let found = headers.iter().find(|(header_name, _)| *header_name == name);
     found.map(|(_, value)| value)
 }
 

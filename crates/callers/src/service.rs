@@ -272,12 +272,12 @@ impl ServiceState {
         if timeout_at(end, self.wait_until_open()).await.is_err() {
             return reply::unavailable(UNDECIDED);
         }
-        let left = end.saturating_duration_since(Instant::now());
+        let time_left = end.saturating_duration_since(Instant::now());
         let waits = self.permits.wait(self.sink.for_another_session());
         let id = waits.id;
         let session = waits.session.clone();
         let (now, route) = (clock::now(), Arc::clone(&self.route));
-        let delivery = Delivery::new(asked.message(id, left), now, id.0, route, session);
+        let delivery = Delivery::new(asked.message(id, time_left), now, id.0, route, session);
         if self.deliveries.send(delivery).is_err() {
             return reply::unavailable("this replica stops");
         }

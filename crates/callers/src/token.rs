@@ -49,11 +49,11 @@ impl Token {
 
     fn fits(&self, token: &str, now: Mono) -> bool {
         let given = fingerprint(token);
-        let mut known = lock(&self.known);
-        if now.since(known.1) >= AGAIN {
-            *known = (fingerprint(self.secret.get().expose_secret()), now);
+        let mut last_read = lock(&self.known);
+        if now.since(last_read.1) >= AGAIN {
+            *last_read = (fingerprint(self.secret.get().expose_secret()), now);
         }
-        given == known.0
+        given == last_read.0
     }
 }
 

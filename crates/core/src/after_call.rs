@@ -102,8 +102,12 @@ pub fn decide(
         kept_breaker_open: ended.kept_breaker_open,
         downstream: gate.downstream_state(),
         gate_may_change: ended.gate_may_change,
-        used: call.used.iter().map(|said| said.follows(call)).collect(),
-        quotas: call.quotas.iter().map(|said| said.follows(call)).collect(),
+        used: call.used.iter().map(|used| used.follows(call)).collect(),
+        quotas: call
+            .quotas
+            .iter()
+            .map(|quota| quota.follows(call))
+            .collect(),
     }
 }
 

@@ -176,7 +176,7 @@ impl Calendar {
     fn bounds(&self, at: i64) -> Box<dyn Iterator<Item = i64> + '_> {
         match self.unit.kind() {
             Division::Multiples(length) => {
-                let next = move |strike: &i64| Some(self.boundary_after(*strike, length));
+                let next = move |boundary: &i64| Some(self.boundary_after(*boundary, length));
                 Box::new(std::iter::successors(
                     Some(self.boundary_until(at, length)),
                     next,
@@ -186,31 +186,31 @@ impl Calendar {
         }
     }
 
-    /// The last strike up to `at`.
+    /// The last boundary up to `at`.
     fn boundary_until(&self, mut at: i64, length: i64) -> i64 {
         // Once for each change of the offset in between: hardly ever twice.
         loop {
-            let strike = at - (at + self.zone.offset(at)).rem_euclid(length);
+            let boundary = at - (at + self.zone.offset(at)).rem_euclid(length);
             match self.zone.change_until(at) {
                 // Before this change the clock had another offset.
-                Some(change) if change > strike => at = change - 1,
-                _ => return strike,
+                Some(change) if change > boundary => at = change - 1,
+                _ => return boundary,
             }
         }
     }
 
-    /// The first strike after `at`.
+    /// The first boundary after `at`.
     fn boundary_after(&self, mut at: i64, length: i64) -> i64 {
         loop {
-            let strike = at + length - (at + self.zone.offset(at)).rem_euclid(length);
+            let boundary = at + length - (at + self.zone.offset(at)).rem_euclid(length);
             match self.zone.change_after(at) {
-                Some(change) if change <= strike => {
+                Some(change) if change <= boundary => {
                     if (change + self.zone.offset(change)).rem_euclid(length) == 0 {
                         return change;
                     }
                     at = change;
                 }
-                _ => return strike,
+                _ => return boundary,
             }
         }
     }

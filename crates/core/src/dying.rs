@@ -88,9 +88,9 @@ impl Dying {
     /// For how long no message is taken, because this many were set aside already; `None`: they are taken.
     #[must_use]
     pub fn pause_left(&self, now: Mono) -> Option<Duration> {
-        let left = ASIDE.checked_sub(now.since(self.interval_began?))?;
+        let interval_left = ASIDE.checked_sub(now.since(self.interval_began?))?;
         let is_full = self.sets_aside() && self.aside >= MOST_ASIDE;
-        (is_full && !left.is_zero()).then_some(left)
+        (is_full && !interval_left.is_zero()).then_some(interval_left)
     }
 }
 

@@ -132,7 +132,9 @@ impl Gate {
     /// Whether the breaker limits what is sent.
     #[must_use]
     pub fn breaker_limits_calls(&self) -> bool {
-        self.breaker.as_ref().is_some_and(|own| !own.is_closed())
+        self.breaker
+            .as_ref()
+            .is_some_and(|breaker| !breaker.is_closed())
     }
 
     /// Whether the breaker allows only its probe. After the probe, calls begin again, one more at a time.
@@ -179,7 +181,7 @@ impl Gate {
         if self.ask_again_at.is_none_or(|asked| asked <= now) {
             self.used_up_until = None;
         }
-        let Some(breaker) = self.breaker.as_mut().filter(|own| !own.is_closed()) else {
+        let Some(breaker) = self.breaker.as_mut().filter(|breaker| !breaker.is_closed()) else {
             return false;
         };
         self.next_review = None;
@@ -189,7 +191,7 @@ impl Gate {
     /// A call was started and did not leave; `is_probe`: as [`Self::note_call`] returned. Returns whether the gate
     /// may have changed.
     pub fn note_unsent(&mut self, is_probe: bool) -> bool {
-        let Some(breaker) = self.breaker.as_mut().filter(|own| !own.is_closed()) else {
+        let Some(breaker) = self.breaker.as_mut().filter(|breaker| !breaker.is_closed()) else {
             return false;
         };
         if is_probe {
@@ -251,7 +253,7 @@ impl Gate {
     pub fn needs_probe(&self, now: Mono) -> bool {
         self.breaker
             .as_ref()
-            .is_some_and(|own| own.needs_probe(now))
+            .is_some_and(|breaker| breaker.needs_probe(now))
     }
 
     /// The store answered about the breaker; `None`: it did not.
@@ -290,18 +292,22 @@ impl Gate {
         let later = |at: &Mono| *at > now;
         self.limits_paused_until = self.limits_paused_until.filter(later);
         self.ask_again_at = self.ask_again_at.filter(later);
-        let known = self.hours.as_ref().zip(store_now);
-        let stretch = known.map(|(hours, at)| hours.stretch(at));
+        let hours_and_time = self.hours.as_ref().zip(store_now);
+        let stretch = hours_and_time.map(|(hours, at)| hours.stretch(at));
         let changes = self.changes(stretch, store_now, in_flight, now);
-        let is = if self.hours.is_some() && stretch.is_none() {
+        let sends_now = if self.hours.is_some() && stretch.is_none() {
             self.sends
         } else {
             self.decide(stretch, changes)
         };
         self.next_review = self.after_review(changes, store_now, now);
-        let was = std::mem::replace(&mut self.sends, is);
+        let sends_before = std::mem::replace(&mut self.sends, sends_now);
         let hours = self.note_hours(stretch);
-        (was != is || hours.is_some()).then_some(GateChange { was, is, hours })
+        (sends_before != sends_now || hours.is_some()).then_some(GateChange {
+            was: sends_before,
+            is: sends_now,
+            hours,
+        })
     }
 
     fn changes(
@@ -319,9 +325,11 @@ impl Gate {
         };
         let breaker = self.breaker.as_ref();
         Changes {
-            hours: stretch.and_then(|known| known.until).and_then(by_own_clock),
+            hours: stretch
+                .and_then(|stretch| stretch.until)
+                .and_then(by_own_clock),
             paused: paused.filter(|until| *until > now),
-            away: breaker.and_then(|own| own.blocked(in_flight, now)),
+            away: breaker.and_then(|breaker| breaker.blocked(in_flight, now)),
         }
     }
 

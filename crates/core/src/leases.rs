@@ -23,6 +23,7 @@ mod slots;
 
 use std::time::Duration;
 
+pub(crate) use answers::CONFIRMS;
 pub use asks::LeaseHint;
 pub use slots::Slot;
 use slots::{HeldSlots, in_time};
@@ -33,7 +34,7 @@ use super::schedule::{Pace, Turn};
 use super::time::{ClockMap, Mono, StoreTime};
 use super::version::PolicyVersion;
 
-/// A mapping that is too largest_doubt to keep the headroom is improved by this many asks; after that the
+/// A mapping that is too rough to keep the headroom is improved by this many asks; after that the
 /// mapping is used as it is, because the store is too far away for a better one.
 const MAPPING_ASKS: u32 = 8;
 
@@ -312,9 +313,9 @@ impl LeaseHolder {
     /// Slots fall due later by the possible error of the mapping, as it was when they were granted. So a call leaves
     /// within the headroom after the slot's true time, whatever other replicas know of the clock.
     fn late_limit(&self, now: Mono) -> Duration {
-        let own = self.pace.late();
-        let of_next = self.slots.late_limit(own);
-        of_next.unwrap_or_else(|| own.saturating_sub(self.doubt(now) * 2))
+        let own_late = self.pace.late();
+        let of_next = self.slots.late_limit(own_late);
+        of_next.unwrap_or_else(|| own_late.saturating_sub(self.doubt(now) * 2))
     }
 
     fn late(&self) -> Duration {

@@ -144,14 +144,14 @@ fn ago(registered: &StoredRegistration, now: StoreTime) -> Duration {
     now.since(registered.at).max(registered.at.since(now))
 }
 
-/// Why a replica of `fleet` is refused: the names, both fleets or both forms, and what to do. `foreign` is not empty;
+/// Why a replica of `fleet` is refused: the names, both fleets or both formats, and what to do. `foreign` is not empty;
 /// `prefix` is that of the store.
 #[must_use]
 pub fn in_words(fleet: &str, prefix: &str, foreign: &[ForeignName]) -> String {
-    let of_another_form = foreign
+    let of_another_format = foreign
         .iter()
         .filter(|registration| registration.format != STATE_FORMAT);
-    if let Some(latest) = of_another_form.min_by_key(|registration| registration.ago) {
+    if let Some(latest) = of_another_format.min_by_key(|registration| registration.ago) {
         return format!(
             "this version keeps its state in Redis in format {STATE_FORMAT}, and the replica {} in format {} under the same prefix `{prefix}` (it was there {} s ago): \
              the two cannot keep one limit together. Stop all replicas of the other version first (one that was killed counts for an hour), \
@@ -184,7 +184,7 @@ pub fn in_words(fleet: &str, prefix: &str, foreign: &[ForeignName]) -> String {
     } else {
         "belong"
     };
-    let said = format!(
+    let message = format!(
         "{} {belong} to the fleet `{other}` in this Redis under the prefix `{prefix}` (its replica {replica} was there {secs} s ago), and this is the fleet `{fleet}`: \
          write another prefix in [redis] of one of the fleets; or, if both are one fleet, fleet = \"{other}\" in [redis] of this one",
         listed(&names)
@@ -194,9 +194,9 @@ pub fn in_words(fleet: &str, prefix: &str, foreign: &[ForeignName]) -> String {
         .filter(|name| name.starts_with(LIMITS))
         .collect();
     match limits.as_slice() {
-        [] => said,
+        [] => message,
         limits => format!(
-            "{said}; or, for a limit that both fleets are to share, shared = true in the table of {} of both files",
+            "{message}; or, for a limit that both fleets are to share, shared = true in the table of {} of both files",
             listed(limits)
         ),
     }

@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 use std::ops::Add;
 use std::time::Duration;
 
-use super::leases::{Availability, LeaseHint, LeaseHolder, LeaseTally, Slot, WaitReason};
+use super::leases::{Availability, CONFIRMS, LeaseHint, LeaseHolder, LeaseTally, Slot, WaitReason};
 use super::message::Sum;
 use super::rate::Cost;
 use super::schedule::{Ask, Freeze, LeaseAnswer};
@@ -34,14 +34,23 @@ pub enum Pacing {
 }
 
 /// A freeze of messages that nothing paces; it may be over.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub struct UnpacedFreeze {
     until: Mono,
     /// Our own answers asked for a freeze until then, and the store has not said that it knows of it.
     asked_until: Option<Mono>,
+    /// What the store said last.
+    last_word: Option<Freeze>,
 }
 
 impl UnpacedFreeze {
+    /// There was none.
+    const NONE: Self = Self {
+        until: Mono::from_micros(0),
+        asked_until: None,
+        last_word: None,
+    };
+
     fn lasts_until(&self, until: Mono) -> Self {
         Self {
             until: self.until.max(until),
@@ -49,14 +58,18 @@ impl UnpacedFreeze {
         }
     }
 
-    /// The store says until when it lasts: an operator may have ended it, but what our own answers asked for lasts
-    /// until the store knows of it.
-    fn noted(&self, until: Mono, now: Mono) -> Self {
+    /// The store says until when it lasts. An operator may have ended it; but what our own answers asked for lasts
+    /// until the store knows of it, and a word that was overtaken says nothing.
+    fn noted(&self, word: Freeze, now: Mono) -> Self {
+        let until = now + word.until.since(word.now);
+        let is_overtaken = |last: Freeze| last.generation == word.generation && last.now > word.now;
         match self.asked_until {
-            Some(asked) if now < asked && until < asked => self.lasts_until(until),
+            _ if self.last_word.is_some_and(is_overtaken) => *self,
+            Some(asked) if now < asked && until + CONFIRMS < asked => self.lasts_until(until),
             _ => Self {
                 until,
                 asked_until: None,
+                last_word: Some(word),
             },
         }
     }
@@ -77,10 +90,7 @@ impl Pacing {
     /// No row: nothing paces the messages, and a slot is always due.
     #[must_use]
     pub const fn unpaced() -> Self {
-        Self::AlwaysDue(UnpacedFreeze {
-            until: Mono::from_micros(0),
-            asked_until: None,
-        })
+        Self::AlwaysDue(UnpacedFreeze::NONE)
     }
 
     /// Whether slots must be leased.
@@ -135,11 +145,11 @@ impl Pacing {
         }
     }
 
-    /// Slots that are collected for a message which costs more than one.
+    /// Slots that are collected for a message which costs more than one, and count for any message.
     #[must_use]
     pub fn collected(&self) -> usize {
         match self {
-            Self::Rows(rows) => rows.collected.len(),
+            Self::Rows(rows) => rows.collected_main().count(),
             Self::AlwaysDue(_) => 0,
         }
     }
@@ -152,24 +162,26 @@ impl Pacing {
             return None;
         };
         let slots = self.slots(urgent, before + cost + LOOK_AHEAD);
-        let own_slots = rows.collected.iter().skip(before);
-        let mut own: VecDeque<Mono> = own_slots.map(|(_, slot)| slot.at).collect();
+        let collected = rows.collected.iter();
+        let usable = collected.filter(|(of, _)| urgent || *of == Row::Main);
+        let usable: Vec<Mono> = usable.map(|(_, slot)| slot.at).collect();
+        let mut own_times: VecDeque<Mono> = usable.iter().skip(before).copied().collect();
         // All slots of a message must lie within the spread of the pace: here more than one and a half times the
         // spread counts as a gap.
         let spread = rows.main.pace().spread() * 3 / 2;
-        for slot in slots
-            .into_iter()
-            .skip(before.saturating_sub(rows.collected.len()))
-        {
-            while own.front().is_some_and(|first| slot.since(*first) > spread) {
-                own.pop_front();
+        for slot in slots.into_iter().skip(before.saturating_sub(usable.len())) {
+            while own_times
+                .front()
+                .is_some_and(|first| slot.since(*first) > spread)
+            {
+                own_times.pop_front();
             }
-            own.push_back(slot);
-            if own.len() >= cost {
+            own_times.push_back(slot);
+            if own_times.len() >= cost {
                 if slot >= from {
                     return Some(slot);
                 }
-                own.pop_front();
+                own_times.pop_front();
             }
         }
         None
@@ -324,9 +336,7 @@ impl Pacing {
                     holder.note_freeze(freeze, now);
                 }
             }
-            Self::AlwaysDue(known) => {
-                *known = known.noted(now + freeze.until.since(freeze.now), now);
-            }
+            Self::AlwaysDue(unpaced) => *unpaced = unpaced.noted(*freeze, now),
         }
     }
 
@@ -407,8 +417,8 @@ impl Pacing {
     pub fn tally(&self) -> LeaseTally {
         match self {
             Self::Rows(rows) => {
-                let each = rows.holders().map(LeaseHolder::tally);
-                each.fold(LeaseTally::default(), Add::add)
+                let tallies = rows.holders().map(LeaseHolder::tally);
+                tallies.fold(LeaseTally::default(), Add::add)
             }
             Self::AlwaysDue(_) => LeaseTally::default(),
         }

@@ -183,10 +183,10 @@ pub fn declare(
         ..before.clone()
     };
     let version = version(stored.as_ref());
-    let known = declaration.known.as_ref();
-    let mut policy = match (known, stored.take()) {
+    let known_policy = declaration.known.as_ref();
+    let mut policy = match (known_policy, stored.take()) {
         // The store has lost a later policy. The replica gives it back.
-        (Some(known), _) if known.version > version => known.clone(),
+        (Some(known_policy), _) if known_policy.version > version => known_policy.clone(),
         (_, Some(policy)) => policy,
         (_, None) => LimitPolicy {
             version: PolicyVersion::first(now),
@@ -263,11 +263,11 @@ pub fn pause(
 /// limit. A freeze of its rows is ended by `core::schedule::thaw`.
 pub fn resume(stored: &mut Option<LimitPolicy>, by: &str, now: StoreTime) -> Option<bool> {
     let policy = stored.as_mut()?;
-    let was = policy.paused_until(now).is_some();
+    let was_paused = policy.paused_until(now).is_some();
     policy.advance(now);
     policy.pause = None;
     by.clone_into(&mut policy.resumed_by);
-    Some(was)
+    Some(was_paused)
 }
 
 impl LimitPolicy {
@@ -304,10 +304,10 @@ pub fn lease_under(
     ask: &Ask,
     now: StoreTime,
 ) -> LeaseAnswer {
-    let (pace, known) = limit;
+    let (pace, known_version) = limit;
     let paused = stored.and_then(|s| s.paused_until(now));
     let in_force = version(stored);
-    let open = in_force == known && paused.is_none();
+    let open = in_force == known_version && paused.is_none();
     let want = if open { ask.want } else { 0 };
     let ask = Ask {
         want,

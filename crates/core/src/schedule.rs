@@ -184,14 +184,14 @@ fn restart(lost: Option<Schedule>, pace: &Pace, run_id: &str, ask: &Ask, now: u6
     let horizon = lost
         .as_ref()
         .map_or(pace.horizon, |s| s.horizon.max(pace.horizon));
-    let left = lost.as_ref().map_or(0, |s| {
+    let freeze_left = lost.as_ref().map_or(0, |s| {
         s.freeze_left(
             ask.clock_view
                 .predicted(s.generation)
                 .map_or(now, StoreTime::as_micros),
         )
     });
-    let known = lost
+    let last_generation = lost
         .map_or(0, |s| s.generation)
         .max(ask.clock_view.generation());
     let next = now + pace.guard_beyond(horizon);
@@ -201,12 +201,16 @@ fn restart(lost: Option<Schedule>, pace: &Pace, run_id: &str, ask: &Ask, now: u6
         line: next,
         front: 0,
         slip: 0,
-        frozen_until: if left > 0 { now + left } else { 0 },
+        frozen_until: if freeze_left > 0 {
+            now + freeze_left
+        } else {
+            0
+        },
         units: pace.units,
         period: pace.period,
         horizon,
         last: now,
-        generation: now.max(known + 1),
+        generation: now.max(last_generation + 1),
         run_id: run_id.to_owned(),
     }
 }
@@ -308,12 +312,12 @@ fn store_grant(s: &mut Schedule, pace: &Pace, first: FirstSlot, granted: u64, no
 
 /// Gives the asker a turn if it wants more than it got.
 fn queue_up(s: &mut Schedule, pace: &Pace, ask: &Ask, granted: u64, now: u64) -> Option<Turn> {
-    let left = ask.want - granted;
-    if left == 0 {
+    let still_wanted = ask.want - granted;
+    if still_wanted == 0 {
         return None;
     }
-    let known = ask.clock_view.predicted(s.generation).is_some();
-    let old = ask.turn.filter(|_| granted == 0 && known);
+    let generation_is_known = ask.clock_view.predicted(s.generation).is_some();
+    let old = ask.turn.filter(|_| granted == 0 && generation_is_known);
     if let Some(turn) = old.filter(|turn| turn.at.as_micros() > now) {
         // It has a turn already: an early ask neither loses it nor lengthens the line.
         return Some(turn);
@@ -346,7 +350,7 @@ fn queue_up(s: &mut Schedule, pace: &Pace, ask: &Ask, granted: u64, now: u64) ->
         s.line = end.min(line_max);
     }
     s.last = s.last.max(now);
-    let earliest = if known {
+    let earliest = if generation_is_known {
         now
     } else {
         now + pace.distrust_micros()
@@ -373,11 +377,11 @@ fn share(pace: &Pace, ask: &Ask, granted: u64, most: u64) -> u64 {
     // turn. Otherwise the row would stand still for as long.
     let ahead = pace.horizon - early(pace, ask) - pace.horizon / 8;
     let fits = ahead * pace.units / pace.period;
-    let left = ask.want - granted;
-    let room = most.min(left.min(pace.batch)).min(fits);
+    let still_wanted = ask.want - granted;
+    let room = most.min(still_wanted.min(pace.batch)).min(fits);
     ask.whole_messages(granted + room)
         .saturating_sub(granted)
-        .max(ask.next_cost(granted).min(left))
+        .max(ask.next_cost(granted).min(still_wanted))
 }
 
 /// A part of [`CYCLE`] that differs from one time to the next without a pattern. Shares are cut to whole units. If all

@@ -367,9 +367,9 @@ impl<T: Queued> Scheduler<T> {
         let permitted = self.permitted.values().map(Queued::cost);
         let asked = self.asked_costs.values().flatten().copied();
         let coming = self.coming(now).map(Queued::cost);
-        let known = permitted.chain(asked).chain(coming).map(Cost::units);
+        let known_costs = permitted.chain(asked).chain(coming).map(Cost::units);
         let ready = self.ready.costs(COSTS_MAX);
-        known.chain(ready).take(COSTS_MAX).collect()
+        known_costs.chain(ready).take(COSTS_MAX).collect()
     }
 
     /// The messages that could be sent if a slot came: permitted messages, and messages that need no permit.

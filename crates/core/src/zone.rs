@@ -162,14 +162,14 @@ fn timestamp(second: i64) -> Timestamp {
 /// The known names that are most like `name`: as a whole, or by their last part (`Berlin`).
 fn near(name: &str) -> Vec<String> {
     let wanted = name.to_lowercase().replace(' ', "_");
-    let alike = |known: &str| {
-        let known = known.to_lowercase();
-        let place = known.rsplit('/').next().unwrap_or(&known);
-        strsim::jaro_winkler(&known, &wanted).max(strsim::jaro_winkler(place, &wanted))
+    let alike = |zone_name: &str| {
+        let zone_name = zone_name.to_lowercase();
+        let place = zone_name.rsplit('/').next().unwrap_or(&zone_name);
+        strsim::jaro_winkler(&zone_name, &wanted).max(strsim::jaro_winkler(place, &wanted))
     };
     let mut found: Vec<(f64, String)> = TimeZoneDatabase::bundled()
         .available()
-        .map(|known| (alike(known.as_str()), known.as_str().to_owned()))
+        .map(|zone| (alike(zone.as_str()), zone.as_str().to_owned()))
         .filter(|(likeness, _)| *likeness >= ALIKE)
         .collect();
     found.sort_by(|a, b| b.0.total_cmp(&a.0).then_with(|| a.1.cmp(&b.1)));

@@ -65,7 +65,7 @@ pub(super) struct PreparedRequest {
     pub(super) request: Request<Bytes>,
     pub(super) signed: Option<RequestSignature>,
     /// With which secrets it was made; `None`: it has none.
-    pub(super) edition: Option<SecretVersion>,
+    pub(super) version: Option<SecretVersion>,
 }
 
 /// Why a call has no token.
@@ -86,17 +86,20 @@ impl Call for HttpCall {
         let PreparedRequest {
             mut request,
             signed,
-            edition,
+            version,
         } = prepared;
         Box::pin(async move {
-            if let (Some(secrets), Some(edition)) = (&client.secrets, edition)
-                && !secrets.is_current(edition)
+            let before = client.secret_versions();
+            if let (Some(secrets), Some(version)) = (&client.secrets, version)
+                && !secrets.is_current(version)
             {
                 return Err(NotSent::NotReady);
             }
             let traces = client.traces.as_ref();
             let span = traces.map(|traces| traces.begin(&mut request));
-            let sent = client.call(request, signed, &context, leave_by).await;
+            let sent = client
+                .call(request, signed, &context, leave_by, before)
+                .await;
             if let Some(span) = span {
                 span.end(&sent);
             }
@@ -112,9 +115,9 @@ impl Client {
         signed: Option<RequestSignature>,
         context: &CallContext,
         leave_by: LeaveBy,
+        before: [u64; 2],
     ) -> Result<Judgement, NotSent> {
         let began = Instant::now();
-        let before = self.edition();
         if let Some(auth) = &self.auth {
             auth.renew(request.headers_mut());
         }
@@ -144,7 +147,7 @@ impl Client {
                 }
                 let is_replaced = self.note_answer(&received, token).await;
                 let mut judgement = self.answers.judge_received(received, context);
-                let renewed = is_replaced || self.edition() != before;
+                let renewed = is_replaced || self.secret_versions() != before;
                 judgement.renewed = judgement.refuses_credentials() && renewed;
                 Ok(judgement)
             }
@@ -166,16 +169,16 @@ impl Client {
     }
 
     /// Of the secrets that a call has now.
-    fn edition(&self) -> [u64; 2] {
+    fn secret_versions(&self) -> [u64; 2] {
         [
-            self.auth.as_ref().map_or(0, RotatingAuth::edition),
-            self.secrets.as_ref().map_or(0, NamedSecrets::edition),
+            self.auth.as_ref().map_or(0, RotatingAuth::version),
+            self.secrets.as_ref().map_or(0, NamedSecrets::version),
         ]
     }
 
     /// The number of the credentials that sign a request now. A signature under another number is not sent.
     pub(super) fn signs_as(&self, token: Option<&CallToken>) -> u64 {
-        token.map_or_else(|| self.edition()[0], |token| token.number)
+        token.map_or_else(|| self.secret_versions()[0], |token| token.number)
     }
 
     /// The token of a server that gives one for calls, as soon as it is there. `None`: calls need none.
@@ -195,12 +198,17 @@ impl Client {
     /// call is replaced.
     async fn note_answer(&self, received: &ReceivedAnswer, token: Option<&CallToken>) -> bool {
         let (status, ..) = received.parts();
-        if let Some(auth) = &self.auth {
-            auth.note_answer(status).await;
-        }
-        if let Some(secrets) = &self.secrets {
-            secrets.note_answer(status).await;
-        }
+        let auth = async {
+            if let Some(auth) = &self.auth {
+                auth.note_answer(status).await;
+            }
+        };
+        let secrets = async {
+            if let Some(secrets) = &self.secrets {
+                secrets.note_answer(status).await;
+            }
+        };
+        futures::join!(auth, secrets);
         let tokens = self.tokens.as_ref().zip(token);
         tokens.is_some_and(|(tokens, token)| {
             tokens.note_answer(received.parts(), token.number, &self.token_accepted)

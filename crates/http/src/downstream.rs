@@ -156,24 +156,24 @@ impl HttpDownstream {
             auth.refresh_if_due();
         }
         let current = self.client.secrets.as_ref().map(NamedSecrets::current);
-        let (secrets, edition) = current.unzip();
+        let (secrets, version) = current.unzip();
         let mut prepared = PreparedRequest {
             request: self.template.request(message, facts, secrets.as_ref())?,
             signed: None,
-            edition,
+            version,
         };
         if let Some(signer) = &self.signer {
             let signing = signer.signing(message, facts, secrets.as_ref())?;
             let tokens = self.client.tokens.as_ref();
             let at_hand = tokens.and_then(|tokens| tokens.at_hand());
             let token = at_hand.as_ref();
-            let (at, edition) = (SystemTime::now(), self.client.signs_as(token));
+            let (at, version) = (SystemTime::now(), self.client.signs_as(token));
             signing.sign(
                 &mut prepared.request,
                 at,
                 token.and_then(CallToken::credentials),
             )?;
-            prepared.signed = Some(RequestSignature::new(at, edition, signing));
+            prepared.signed = Some(RequestSignature::new(at, version, signing));
         }
         Ok(prepared)
     }

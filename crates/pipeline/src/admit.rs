@@ -19,7 +19,6 @@ use tracing::{debug, info, warn};
 use super::handle::PacerHandle;
 use super::job::WaitingMessage;
 use super::meters::{AdmissionMeters, KeyedMeters};
-use super::permit::refunder::Refunder;
 use super::permit::tickets::Tickets;
 use sluiced_core::limits::admission::Decision;
 use sluiced_core::limits::generation::ClosedReason;
@@ -29,26 +28,20 @@ use sluiced_core::message::Queued as _;
 use sluiced_core::scheduler::{AskedMessage, Question, Scheduler};
 use sluiced_core::time::{Mono, StoreTime};
 use sluiced_ports::clock;
-use sluiced_ports::limits::{Candidate, Decisions, GrantedCharge, KeyedLimit, LimitStore};
+use sluiced_ports::limits::{Candidate, Decisions, GrantedCharge, KeyedLimit};
 use sluiced_ports::store::StoreError;
 use sluiced_telemetry::LogLimits;
 use sluiced_telemetry::waits::{Waits, WaitsFor};
 
 static UNANSWERED: LogLimits = LogLimits::new(Duration::from_secs(10));
 
-/// What a pacer needs to ask its keyed limits.
-#[derive(Debug)]
-pub(super) struct KeyedAccess {
-    pub(super) store: Arc<dyn LimitStore>,
-    pub(super) tickets: Arc<Tickets>,
-    pub(super) refunder: Refunder,
-    pub(super) meters: AdmissionMeters,
-    pub(super) limit_meters: Arc<BTreeMap<Arc<str>, KeyedMeters>>,
-}
-
-/// The questions of one pacer.
+/// The questions of one pacer to its keyed limits.
 pub(super) struct Admission {
-    keyed: KeyedAccess,
+    /// Has the store and the refunder.
+    pacer: PacerHandle,
+    tickets: Arc<Tickets>,
+    meters: AdmissionMeters,
+    limit_meters: Arc<BTreeMap<Arc<str>, KeyedMeters>>,
     /// As many as the scheduler has under way.
     in_flight: FuturesUnordered<BoxFuture<'static, AnsweredQuestion>>,
     waits: Waits,
@@ -63,18 +56,21 @@ pub(super) struct AnsweredQuestion {
 }
 
 impl Admission {
-    pub(super) fn new(keyed: KeyedAccess, waits: Waits) -> Self {
+    pub(super) fn new(
+        pacer: PacerHandle,
+        tickets: Arc<Tickets>,
+        limit_meters: Arc<BTreeMap<Arc<str>, KeyedMeters>>,
+        waits: Waits,
+    ) -> Self {
         Self {
-            keyed,
+            meters: AdmissionMeters::new(&pacer.name),
+            pacer,
+            tickets,
+            limit_meters,
             waits,
             in_flight: FuturesUnordered::new(),
             logged: BTreeMap::new(),
         }
-    }
-
-    /// Where messages return what they took.
-    pub(super) const fn refunder(&self) -> &Refunder {
-        &self.keyed.refunder
     }
 
     /// Whether no question is in flight.
@@ -86,7 +82,7 @@ impl Admission {
     pub(super) fn ask(&self, mut question: Question<WaitingMessage>) {
         let asked = question.asked.iter_mut();
         let candidates: Vec<Candidate> = asked.map(|asked| self.candidate(asked)).collect();
-        let store = Arc::clone(&self.keyed.store);
+        let store = Arc::clone(&self.pacer.store);
         self.in_flight.push(Box::pin(async move {
             let answer = store.admit(&candidates, question.wanted).await;
             AnsweredQuestion { question, answer }
@@ -95,9 +91,9 @@ impl Admission {
 
     fn candidate(&self, asked: &mut AskedMessage<WaitingMessage>) -> Candidate {
         let last = asked.item.job.ticket.map(Ticket::next);
-        let ticket = last.unwrap_or_else(|| self.keyed.tickets.next());
+        let ticket = last.unwrap_or_else(|| self.tickets.next());
         asked.item.job.ticket = Some(ticket);
-        asked.item.asked = Some(self.keyed.refunder.clone());
+        asked.item.asked = Some(self.pacer.refunder.clone());
         Candidate {
             charges: asked.item.job.charges().to_vec(),
             was_denied: asked.item.was_denied(),
@@ -121,37 +117,30 @@ impl Admission {
         &mut self,
         AnsweredQuestion { question, answer }: AnsweredQuestion,
         scheduler: &mut Scheduler<WaitingMessage>,
-        pacer: &PacerHandle,
     ) {
         let now = clock::now();
         let trip = now.since(question.sent);
-        self.keyed.meters.request_seconds.record(trip.as_secs_f64());
+        self.meters.request_seconds.record(trip.as_secs_f64());
         let answer = match answer {
             Ok(answer) if answer.decisions.len() == question.asked.len() => answer,
             answer => {
-                self.count_unanswered(answer.err(), &question, pacer, now);
+                self.count_unanswered(answer.err(), &question, now);
                 return scheduler.note_no_answer(question, now);
             }
         };
         for (asked, decision) in question.asked.iter().zip(&answer.decisions) {
-            self.note(&asked.item, decision, answer.now, pacer);
+            self.note(&asked.item, decision, answer.now);
         }
         if answer.alone {
             scheduler.skip_startup_listen();
         }
         scheduler.note_decisions(question, answer.now, answer.decisions, now);
-        pacer.update_clock(scheduler, now);
+        self.pacer.update_clock(scheduler, now);
     }
 
     /// Counts a decision, and logs it where an operator should know.
-    fn note(
-        &mut self,
-        item: &WaitingMessage,
-        decision: &Decision,
-        decided: StoreTime,
-        pacer: &PacerHandle,
-    ) {
-        self.keyed.meters.decided(label(decision), 1);
+    fn note(&mut self, item: &WaitingMessage, decision: &Decision, decided: StoreTime) {
+        self.meters.decided(label(decision), 1);
         let limit = |by: usize| &item.job.charges()[by].limit;
         match *decision {
             Decision::Denied {
@@ -172,7 +161,7 @@ impl Admission {
                     ClosedReason::Paused => self.waits.note(name, WaitsFor::Pause, opens),
                     ClosedReason::Guard => {}
                 }
-                self.log_closed(limit(by), until, why, pacer);
+                self.log_closed(limit(by), until, why);
             }
             Decision::Granted { .. }
             | Decision::TooCostly { .. }
@@ -197,7 +186,7 @@ impl Admission {
         item.job.route.calls.note_passed_over();
         item.job.route.meters.denials.increment(1);
         let limit = item.job.charges().get(by).map(|charge| &charge.limit.name);
-        if let Some(meters) = limit.and_then(|name| self.keyed.limit_meters.get(name)) {
+        if let Some(meters) = limit.and_then(|name| self.limit_meters.get(name)) {
             meters.denials.increment(1);
         }
     }
@@ -206,9 +195,9 @@ impl Admission {
         &self,
         error: Option<StoreError>,
         question: &Question<WaitingMessage>,
-        pacer: &PacerHandle,
         now: Mono,
     ) {
+        let pacer = &self.pacer;
         if let Some(more) = UNANSWERED.event(&pacer.name, now) {
             let error = error.map_or_else(
                 || "the store answered for another number of messages".to_owned(),
@@ -217,30 +206,24 @@ impl Admission {
             debug!(pacer = %pacer.name, error, "the keyed limits did not answer{more}");
         }
         let count = question.asked.len() as u64;
-        self.keyed.meters.decided("failed", count);
+        self.meters.decided("failed", count);
         for asked in &question.asked {
             // It may have been granted: a call that never began must not count until its lease ends.
             if let Some(ticket) = asked.item.job.ticket {
                 let charges = asked.item.job.charges().iter();
                 let of_calls = charges.filter(|charge| charge.limit.counts_calls());
                 let calls = of_calls.map(|charge| GrantedCharge::call(charge, ticket));
-                self.keyed.refunder.unanswered(calls.collect());
+                self.pacer.refunder.unanswered(calls.collect());
             }
         }
     }
 
     /// Logs once that a limit grants nothing, and why.
-    fn log_closed(
-        &mut self,
-        limit: &KeyedLimit,
-        until: StoreTime,
-        why: ClosedReason,
-        pacer: &PacerHandle,
-    ) {
+    fn log_closed(&mut self, limit: &KeyedLimit, until: StoreTime, why: ClosedReason) {
         if self.logged.insert(Arc::clone(&limit.name), until) == Some(until) {
             return;
         }
-        let (pacer, limit) = (&pacer.name, &limit.name);
+        let (pacer, limit) = (&self.pacer.name, &limit.name);
         match why {
             ClosedReason::Lost => warn!(%pacer, %limit, until = format_args!("{until:.0}"),
                 "the store lost its state, or the kind of the limit was changed: the limit grants nothing until the units that were spent before no longer count, or for its lost_wait (`sluiced limits open` ends it)"),

@@ -24,7 +24,7 @@ pub(super) async fn send_back_to_pacer(
 ) {
     if let Some(mut waiting) = prepare_or_give_back(job, pacer).await {
         (waiting.permit, waiting.not_before) = (unspent, at);
-        pacer.send(PacerEvent::CallAgain(Box::new(waiting)));
+        pacer.send(PacerEvent::WaitAgain(Box::new(waiting)));
     }
 }
 

@@ -149,7 +149,7 @@ impl Decoder<'_> {
         let opened = times
             .hours
             .as_ref()
-            .and_then(|own| own.opened(self.now.store));
+            .and_then(|hours| hours.opened(self.now.store));
         let waits_since = opened.map_or(born, |opened| born.max(opened));
         let held = route
             .holding

@@ -127,8 +127,8 @@ impl Ends {
     }
 
     fn log_death(&self, message: &Message, reason: DeadReason, verdict: &Verdict) {
-        let known = DeadReason::ALL.iter().position(|known| *known == reason);
-        let limit = known.and_then(|place| self.reasons.get(place));
+        let place = DeadReason::ALL.iter().position(|listed| *listed == reason);
+        let limit = place.and_then(|place| self.reasons.get(place));
         if let Some(more) = limit.and_then(|limit| limit.event(clock::now())) {
             warn!(
                 route = %self.route,

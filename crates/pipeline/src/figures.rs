@@ -75,14 +75,14 @@ impl<'a> Figures<'a> {
     /// What the answer to a call that took this long says of the quotas.
     pub(super) fn quotas(&self, took: Duration) -> Vec<QuotaSaid<'_>> {
         let rules = &self.job.route.rules.answers;
-        let said = self.quotas.iter().map(|said| QuotaSaid {
-            left: said.left.as_deref(),
-            spare: said.spare,
-            of: self.quota_of(said.limit, took),
+        let quotas_said = self.quotas.iter().map(|reading| QuotaSaid {
+            left: reading.left.as_deref(),
+            spare: reading.spare,
+            of: self.quota_of(reading.limit, took),
             wait: rules.wait,
             max_wait: rules.max_wait,
         });
-        said.collect()
+        quotas_said.collect()
     }
 
     fn quota_of(&self, limit: &str, took: Duration) -> QuotaOf {
@@ -135,25 +135,25 @@ impl<'a> Figures<'a> {
 
     /// What the call is believed to have used.
     pub(super) fn believed(&self, used: &[Used]) -> Vec<UnitsUsed<'a>> {
-        let known = self.used.iter().zip(used).filter_map(|(own, used)| {
+        let units_used = self.used.iter().zip(used).filter_map(|(limit_used, used)| {
             let Used::Known { units, .. } = *used else {
                 return None;
             };
-            let limit = &own.charge.limit.name;
+            let limit = &limit_used.charge.limit.name;
             Some(UnitsUsed { limit, units })
         });
-        known.collect()
+        units_used.collect()
     }
 
     /// Corrects the limits by what the call used.
     pub(super) fn correct_used(&self, used: &[Used]) {
-        for (own, used) in self.used.iter().zip(used) {
-            let limit = &own.charge.limit.name;
+        for (limit_used, used) in self.used.iter().zip(used) {
+            let limit = &limit_used.charge.limit.name;
             match *used {
                 Used::Known { units, correction } => {
-                    self.pacer.used_actually(limit, units.units());
+                    self.pacer.refunder.used_actually(limit, units.units());
                     if let Some(wrong) = correction {
-                        self.correct(own.charge, corrected(wrong, own.at));
+                        self.correct(limit_used.charge, corrected(wrong, limit_used.at));
                     }
                 }
                 Used::Unsaid => {}
@@ -165,20 +165,20 @@ impl<'a> Figures<'a> {
 
     /// Tightens the limits by what is left of the quotas.
     pub(super) fn tighten(&self, quotas: &[QuotaOutcome]) {
-        for (said, quota) in self.quotas.iter().zip(quotas) {
+        for (reading, quota) in self.quotas.iter().zip(quotas) {
             match *quota {
                 QuotaOutcome::Unsaid => {}
-                QuotaOutcome::Unreadable => self.quota_unreadable(said.limit),
+                QuotaOutcome::Unreadable => self.quota_unreadable(reading.limit),
                 QuotaOutcome::Said {
                     least,
                     is_implausible,
                     then,
                 } => {
-                    self.show_quota(said.limit, &least);
+                    self.show_quota(reading.limit, &least);
                     if is_implausible {
-                        self.quota_implausible(said.limit);
+                        self.quota_implausible(reading.limit);
                     }
-                    self.follow_quota(said.limit, then);
+                    self.follow_quota(reading.limit, then);
                 }
             }
         }
@@ -199,7 +199,7 @@ impl<'a> Figures<'a> {
     }
 
     fn correct(&self, charge: &Charge, what: Corrected) {
-        self.pacer.correct(Correction {
+        self.pacer.refunder.correct(Correction {
             limit: charge.limit.clone(),
             key: charge.key,
             what,
@@ -208,8 +208,8 @@ impl<'a> Figures<'a> {
 
     fn show_quota(&self, limit: &str, least: &Remaining) {
         let today = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-        let known = today.ok().zip(least.reset);
-        let reset = known.map(|(today, reset)| today.saturating_add(reset));
+        let today_and_reset = today.ok().zip(least.reset);
+        let reset = today_and_reset.map(|(today, reset)| today.saturating_add(reset));
         let meters = &self.job.route.meters;
         meters.quota_remaining(limit, least.units, reset);
     }

@@ -17,7 +17,7 @@ use sluiced_core::schedule::Freeze;
 use sluiced_core::scheduler::Scheduler;
 use sluiced_core::time::{ClockMap, Mono, Now, StoreTime};
 use sluiced_ports::clock;
-use sluiced_ports::limits::{Correction, GrantedCharge};
+use sluiced_ports::limits::GrantedCharge;
 use sluiced_ports::lock;
 use sluiced_ports::store::{PacedRow, Store};
 
@@ -43,7 +43,7 @@ pub(super) enum PacerEvent {
     Decoded(Vec<WaitingMessage>),
     /// A message that was not sent before its slot had passed, or that is called again. It may still hold
     /// units that its call did not use.
-    CallAgain(Box<WaitingMessage>),
+    WaitAgain(Box<WaitingMessage>),
     /// Calls of ours have ended in their `concurrency` or `once` limits: their keys may be asked for again.
     CallsEnded(Vec<GrantedCharge>),
     /// The downstream refuses all calls for this long; the limit is frozen.
@@ -84,7 +84,7 @@ pub(super) struct PacerHandle {
     pub(super) measures: Arc<Measures>,
     /// What the refusals of the downstream are about.
     pub(super) refusals: Arc<Mutex<Refusals>>,
-    refunder: Refunder,
+    pub(super) refunder: Refunder,
     events: mpsc::UnboundedSender<PacerEvent>,
     /// A copy of the pacer's mapping, renewed with every answer of the store.
     map: Arc<Mutex<ClockMap>>,
@@ -213,15 +213,5 @@ impl PacerHandle {
             local,
             store: self.store_time(local),
         }
-    }
-
-    /// Counts the units of a limit that a call really used.
-    pub(super) fn used_actually(&self, limit: &str, units: u64) {
-        self.refunder.used_actually(limit, units);
-    }
-
-    /// Passes on what an answer reported about a key.
-    pub(super) fn correct(&self, correction: Correction) {
-        self.refunder.correct(correction);
     }
 }

@@ -36,9 +36,9 @@ pub(super) async fn measure(route: Arc<Route>, pacer: PacerHandle) {
     let mut alarm = WayWarning::new();
     let (mut tried, mut made) = (0, 0);
     loop {
-        if let Some(known) = route.downstream.known_way() {
-            route.way.note_known(known);
-            alarm.look(&route, &pacer, Some(known));
+        if let Some(known_way) = route.downstream.known_way() {
+            route.way.note_known(known_way);
+            alarm.look(&route, &pacer, Some(known_way));
             sleep(APART_FOLLOWED).await;
             continue;
         }
@@ -114,9 +114,9 @@ impl WayWarning {
         if now.since(since) < LASTS {
             return None;
         }
-        let said = self.said.event(now);
-        self.is_on |= said.is_some();
-        said
+        let suppressed = self.said.event(now);
+        self.is_on |= suppressed.is_some();
+        suppressed
     }
 }
 

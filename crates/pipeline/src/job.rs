@@ -140,10 +140,10 @@ impl Job {
         let (downstream, message) = (&self.route.downstream, self.delivery.message());
         let call = match &self.rest {
             Some(rest) => {
-                let left = u32::try_from(rest.left.len())
+                let parts_left = u32::try_from(rest.left.len())
                     .ok()
                     .and_then(NonZeroU32::new);
-                self.demand.slots = left.map_or(self.demand.slots, Cost::new);
+                self.demand.slots = parts_left.map_or(self.demand.slots, Cost::new);
                 downstream.go_on(message, facts, rest.clone())
             }
             None => downstream.prepare(message, facts),

@@ -56,10 +56,12 @@ use sluiced_ports::store::{Notice, StoreError};
 use sluiced_telemetry::health::{Health, Heartbeat};
 use sluiced_telemetry::waits::{Waits, WaitsFor};
 
-use super::admit::{Admission, KeyedAccess};
+use super::admit::Admission;
 use super::alarm::Alarm;
 use super::handle::{PacerEvent, PacerHandle, PacerLeftover};
 use super::job::{Job, WaitingMessage};
+use super::meters::KeyedMeters;
+use super::permit::tickets::Tickets;
 use super::policies::adapting::Adapting;
 use super::progress::ProgressWatch;
 use super::route::Route;
@@ -119,7 +121,9 @@ pub(super) struct Pacer {
 /// What a pacer is started with.
 pub(super) struct Parts {
     pub(super) scheduler: Scheduler<WaitingMessage>,
-    pub(super) keyed: KeyedAccess,
+    pub(super) tickets: Arc<Tickets>,
+    /// Of its keyed limits.
+    pub(super) limit_meters: Arc<BTreeMap<Arc<str>, KeyedMeters>>,
     pub(super) adapting: Option<Adapting>,
     pub(super) routes: Vec<Arc<Route>>,
     /// What is sent to its handle.
@@ -133,7 +137,8 @@ impl Pacer {
     pub(super) fn start(handle: PacerHandle, parts: Parts, health: &Health) -> io::Result<()> {
         let Parts {
             scheduler,
-            keyed,
+            tickets,
+            limit_meters,
             adapting,
             routes,
             events,
@@ -148,22 +153,22 @@ impl Pacer {
         };
         let waits = health.waits();
         waits.begin_series(&name, &[WaitsFor::Freeze, WaitsFor::Pause]);
-        for limit in keyed.limit_meters.keys() {
+        for limit in limit_meters.keys() {
             let debts = [WaitsFor::Debt, WaitsFor::Quota];
             waits.begin_series(limit, &[debts, [WaitsFor::Lost, WaitsFor::Pause]].concat());
         }
         let heartbeat = health.watch_loop(&format!("pacer {name}"));
         let pacer = Self {
             scheduler,
+            notices: handle.store.notices(),
+            admission: Admission::new(handle.clone(), tickets, limit_meters, waits.clone()),
             handle,
             watched: ProgressWatch::new(&routes, health),
             routes: routes.into(),
             events,
-            notices: keyed.store.notices(),
             asking: FuturesUnordered::new(),
-            admission: Admission::new(keyed, health.waits().clone()),
             refunds: FuturesUnordered::new(),
-            waits: health.waits().clone(),
+            waits: waits.clone(),
             adapting,
             alarm,
             heartbeat,

@@ -14,12 +14,11 @@ use std::time::Duration;
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinSet;
 
-use super::admit::KeyedAccess;
 use super::handle::{PacerEvent, PacerHandle};
 use super::job::WaitingMessage;
 use super::limit::CurrentPolicy;
 use super::limit::rows::{PacedRows, SlotSource};
-use super::meters::{AdmissionMeters, KeyedMeters};
+use super::meters::KeyedMeters;
 use super::pacer::{Pacer, Parts};
 use super::permit::refunder::Refunder;
 use super::permit::tickets::Tickets;
@@ -180,7 +179,7 @@ impl Pipeline {
         let (sender, events) = mpsc::unbounded_channel();
         let outgoing = sender.clone();
         let freed = move |calls| drop(outgoing.send(PacerEvent::CallsEnded(calls)));
-        let keyed = self.start_refunder(&name, &routes, freed);
+        let (refunder, limit_meters) = self.start_refunder(&routes, freed);
         let outdated = Arc::new(Notify::new());
         let declarer = self.declarer(Family::Paced, Arc::clone(&name));
         let may_change = spec.policy.is_some();
@@ -189,12 +188,13 @@ impl Pipeline {
             Arc::clone(&name),
             spec.slots,
             Arc::clone(&self.store),
-            keyed.refunder.clone(),
+            refunder,
             sender,
         );
         let parts = Parts {
             scheduler,
-            keyed,
+            tickets: Arc::clone(&self.tickets),
+            limit_meters,
             adapting,
             routes: routes.clone(),
             events,
@@ -272,33 +272,25 @@ impl Pipeline {
         self.watches.spawn(once_registered);
     }
 
-    /// Makes what a pacer needs to ask its keyed limits, and starts its refunder.
+    /// Starts the refunder of a pacer; with the meters of its keyed limits.
     fn start_refunder(
         &mut self,
-        name: &str,
         routes: &[Arc<Route>],
         freed: impl Fn(Vec<GrantedCharge>) + Send + 'static,
-    ) -> KeyedAccess {
+    ) -> (Refunder, Arc<BTreeMap<Arc<str>, KeyedMeters>>) {
         let limits = || routes.iter().flat_map(|route| route.counting.keyed());
         let meters: BTreeMap<_, _> = limits()
             .map(|limit| (Arc::clone(&limit.name), KeyedMeters::new(&limit.name)))
             .collect();
         let limit_meters = Arc::new(meters);
-        let store = Arc::clone(&self.store) as Arc<dyn LimitStore>;
         let (refunder, work) = Refunder::new(
-            Arc::clone(&store),
+            Arc::clone(&self.store) as Arc<dyn LimitStore>,
             Arc::clone(&limit_meters),
             limits().cloned().collect(),
             freed,
         );
         self.refunders.spawn(work);
-        KeyedAccess {
-            store,
-            tickets: Arc::clone(&self.tickets),
-            refunder,
-            meters: AdmissionMeters::new(name),
-            limit_meters,
-        }
+        (refunder, limit_meters)
     }
 
     /// Waits until a route can deliver nothing any more (an embedded queue is empty).

@@ -202,7 +202,11 @@ impl<T: Send> PolicyWatch<T> {
     /// Waits for this long, or until there is a reason for another round before that.
     async fn wait(&mut self, wait: Duration) {
         let limit = &self.known_policy.limit;
-        let known = self.known_policy.known.as_ref().map(|known| known.version);
+        let known_version = self
+            .known_policy
+            .known
+            .as_ref()
+            .map(|policy| policy.version);
         tokio::select! {
             () = tokio::time::sleep(wait) => {}
             // What is begun is done, whatever else comes.
@@ -210,10 +214,10 @@ impl<T: Send> PolicyWatch<T> {
                 self.known_policy.follow(&update, &self.declarer).await;
             }
             () = self.outdated.notified() => tokio::time::sleep(GAP).await,
-            news = news(&mut self.notices, limit, known) => {
+            news = news(&mut self.notices, limit, known_version) => {
                 // The store must get the policy back from us before a replica that does not know it uses its first
                 // slot.
-                if !news.shows_a_loss(known) {
+                if !news.shows_a_loss(known_version) {
                     tokio::time::sleep(self.jitter.of(SPREAD)).await;
                 }
             }

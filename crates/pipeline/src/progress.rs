@@ -78,14 +78,15 @@ impl ProgressWatch {
         }
         self.looked = Some(now);
         measures.note_trip(scheduler.slow_trip());
-        let bounds = |own: &WatchedRoute| own.route.rules.priority.bounds();
-        let calls = |own: &WatchedRoute| (bounds(own)[1], own.route.calls.totals().sent);
+        let bounds = |watched: &WatchedRoute| watched.route.rules.priority.bounds();
+        let calls =
+            |watched: &WatchedRoute| (bounds(watched)[1], watched.route.calls.totals().sent);
         let sent: Vec<(u8, u64)> = self.routes.iter().map(calls).collect();
-        for own in &mut self.routes {
+        for watched in &mut self.routes {
             // Slots that these use are not available to this route.
-            let before = |(priority, _): &&(u8, u64)| *priority >= bounds(own)[0];
+            let before = |(priority, _): &&(u8, u64)| *priority >= bounds(watched)[0];
             let all = sent.iter().filter(before).map(|(_, sent)| sent).sum();
-            own.look(scheduler, all, now);
+            watched.look(scheduler, all, now);
         }
         self.look_at_distance(scheduler, now);
     }
@@ -93,7 +94,7 @@ impl ProgressWatch {
     /// The first round trips load the scripts and are slow: it warns only if that lasts.
     fn look_at_distance(&mut self, scheduler: &Scheduler<WaitingMessage>, now: Mono) {
         let mut routes = self.routes.iter();
-        let Some(far) = routes.find_map(|own| too_far(&own.route, scheduler)) else {
+        let Some(far) = routes.find_map(|watched| too_far(&watched.route, scheduler)) else {
             self.far_since = None;
             return;
         };
@@ -118,17 +119,17 @@ impl WatchedRoute {
         let waits = self.waits(scheduler, now);
         let bound = scheduler.longest_standstill();
         let stalled = self.progress.check(seen, waits, bound, now);
-        let was = !self.link.borrow().is_up();
+        let was_stalled = !self.link.borrow().is_up();
         let route = &self.route;
         route.meters.stalled.set(if stalled { 1.0 } else { 0.0 });
         if stalled {
             // The figures in it change.
             let why = self.why(scheduler);
-            if !was {
+            if !was_stalled {
                 warn!(route = %route.name, "stalled: {why}");
             }
             self.link.send_replace(Link::Down(why.into()));
-        } else if was {
+        } else if was_stalled {
             info!(route = %route.name, "no longer stalled");
             self.link.send_replace(Link::Up);
         }

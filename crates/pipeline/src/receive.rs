@@ -62,15 +62,15 @@ pub(super) async fn run(route: Arc<Route>, pacer: PacerHandle) {
                 .for_each(|_| route.sharing.note_released());
             continue;
         };
-        let both = Now { local: now, store };
+        let clock_times = Now { local: now, store };
         let mut messages: Vec<WaitingMessage> =
             Vec::with_capacity(delivered.len() + moved_batch.len());
         for moved in moved_batch.drain(..) {
             route.sharing.note_released();
-            messages.extend(decode_moved(&route, moved, both));
+            messages.extend(decode_moved(&route, moved, clock_times));
         }
         for delivery in delivered.drain(..) {
-            messages.extend(decode(&route, delivery, both));
+            messages.extend(decode(&route, delivery, clock_times));
         }
         emptied = now;
         pacer.push(messages);

@@ -127,7 +127,7 @@ impl RouteLimits {
 
     /// Whether the keyed limit of this name counts messages.
     pub(super) fn counts(&self, limit: &str) -> bool {
-        self.keyed().any(|own| *own.name == *limit)
+        self.keyed().any(|keyed_limit| *keyed_limit.name == *limit)
     }
 }
 

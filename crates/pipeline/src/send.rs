@@ -44,7 +44,7 @@ pub(super) async fn perform(
     // too late now is lost, never used late. The clock is read once more when the request is written.
     if started > slot.leave_by {
         count_missed_slot(slot, NotSent::TooLate, &pacer);
-        pacer.send(PacerEvent::CallAgain(Box::new(waiting)));
+        pacer.send(PacerEvent::WaitAgain(Box::new(waiting)));
         return end_unsent_call(in_flight, &pacer);
     }
     let (mut job, call, mut permit) = waiting.begin_call();
@@ -130,5 +130,5 @@ async fn put_back_late(mut job: Box<Job>, permit: Permit, pacer: &PacerHandle) {
                 "a call could not be written before its slot had passed, again and again: others go before its message{more}");
         }
     }
-    pacer.send(PacerEvent::CallAgain(Box::new(waiting)));
+    pacer.send(PacerEvent::WaitAgain(Box::new(waiting)));
 }

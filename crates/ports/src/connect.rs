@@ -52,10 +52,10 @@ const NEXT_ADDRESS: Duration = Duration::from_millis(250);
 /// # Errors
 /// When all of them refuse, or there is none.
 pub async fn first_stream(addresses: &[SocketAddr]) -> io::Result<TcpStream> {
-    let (mut left, mut in_flight) = (addresses.iter(), FuturesUnordered::new());
+    let (mut untried, mut in_flight) = (addresses.iter(), FuturesUnordered::new());
     let mut failure = io::Error::other("its name has no address");
     loop {
-        let begun = left.next().map(TcpStream::connect);
+        let begun = untried.next().map(TcpStream::connect);
         let wait = begun.as_ref().map_or(Duration::MAX, |_| NEXT_ADDRESS);
         in_flight.extend(begun);
         // The next one begins at once if one of these fails.
@@ -72,13 +72,13 @@ pub async fn first_stream(addresses: &[SocketAddr]) -> io::Result<TcpStream> {
 #[must_use]
 pub fn why(error: &io::Error) -> Option<String> {
     tls::words::why(error).or_else(|| {
-        let said = match error.kind() {
+        let reason = match error.kind() {
             io::ErrorKind::ConnectionRefused => "connection refused",
             io::ErrorKind::ConnectionReset => "connection reset while it was opened",
             io::ErrorKind::UnexpectedEof => "connection closed while it was opened",
             _ => return None,
         };
-        Some(said.to_owned())
+        Some(reason.to_owned())
     })
 }
 

@@ -102,9 +102,9 @@ impl<'a> PolicyOf<'a> {
         };
         // As if it were read one moment after its version: no pause and no change of kind began then, so their times
         // stay as they are. The times of the new policy are those of the store's call.
-        let read = known.map(|known| {
-            let moment = known.version.since() + Duration::from_micros(1);
-            (moment, Some(known.clone()))
+        let read = known.map(|policy| {
+            let moment = policy.version.since() + Duration::from_micros(1);
+            (moment, Some(policy.clone()))
         });
         let (updates, replaced) = self.update(read, false, decide).await?;
         Ok(updates.and_then(|updates| updated(updates, replaced)))
@@ -135,13 +135,14 @@ impl<'a> PolicyOf<'a> {
     /// When the store does not answer, or refuses.
     pub async fn resume(self, by: &str) -> Result<Option<(CompletedUpdate, bool)>, StoreError> {
         let decide = |stored: &mut Option<LimitPolicy>, now| {
-            let was = policy::resume(stored, by, now)?;
-            stored.as_ref().map(|policy| (policy.updates, was))
+            let was_paused = policy::resume(stored, by, now)?;
+            stored.as_ref().map(|policy| (policy.updates, was_paused))
         };
         let (resumed, replaced) = self.update(None, true, decide).await?;
         let was_frozen = replaced.is_some_and(|replaced| replaced.was_frozen);
-        let resumed = resumed.map(|(updates, was)| (updated(updates, replaced), was || was_frozen));
-        Ok(resumed.and_then(|(updated, was)| Some((updated?, was))))
+        let resumed = resumed
+            .map(|(updates, was_paused)| (updated(updates, replaced), was_paused || was_frozen));
+        Ok(resumed.and_then(|(updated, was_paused)| Some((updated?, was_paused))))
     }
 
     /// Changes the policy as `decide` says, and with `thaw` ends the freezes of its rows. Returns what `decide`

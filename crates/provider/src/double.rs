@@ -133,11 +133,11 @@ impl Double {
         }
         let idempotency = self.data.idempotency.as_ref();
         let repeat_key = idempotency
-            .map(|known| eval(&env, &known.key, &call))
+            .map(|idempotency| eval(&env, &idempotency.key, &call))
             .filter(|key| !key.is_undefined() && !key.is_none())
             .map(|key| key.to_string());
-        if let Some(known) = repeat_key.as_ref().and_then(|key| state.repeats.get(key)) {
-            return DoubleAnswer::not_taken(known.clone());
+        if let Some(first_answer) = repeat_key.as_ref().and_then(|key| state.repeats.get(key)) {
+            return DoubleAnswer::not_taken(first_answer.clone());
         }
         let charges = self.charges(&env, &call);
         if let Some((refusal, wait)) = self.first_refusal(&mut state, &charges, at) {
@@ -148,8 +148,8 @@ impl Double {
         let slots = self.count(&mut state, charges, at);
         let (status, headers, body) = self.data.accepted.render(&env, &call);
         if let Some(key) = repeat_key {
-            let known = (status, headers.clone(), body.clone());
-            state.repeats.insert(key, known);
+            let answer = (status, headers.clone(), body.clone());
+            state.repeats.insert(key, answer);
         }
         let is_lost = state.loses > 0;
         state.loses = state.loses.saturating_sub(1);

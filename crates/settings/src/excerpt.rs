@@ -58,14 +58,14 @@ impl Excerpt {
         let line = text.get(start..end)?;
         let (key, value) = line.split_once('=')?;
         let name = key.trim().rsplit('.').next().unwrap_or_default();
-        let (mut known, mut plain) = (false, !value.contains('='));
+        let (mut is_known, mut plain) = (false, !value.contains('='));
         root.visit(&mut |key| {
             if key.name == name {
-                known = true;
+                is_known = true;
                 plain &= key.shape.is_plain();
             }
         });
-        if !known {
+        if !is_known {
             // Perhaps a part of a longer text, which may be a secret.
             return None;
         }

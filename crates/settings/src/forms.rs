@@ -153,10 +153,10 @@ fn exchange(text: &str) -> Result<(), String> {
 
 fn method(text: &str) -> Result<(), String> {
     let upper = text.to_ascii_uppercase();
-    let known = Method::from_bytes(upper.as_bytes()).is_ok();
-    let right = if known { upper.as_str() } else { "POST" };
+    let is_method = Method::from_bytes(upper.as_bytes()).is_ok();
+    let right = if is_method { upper.as_str() } else { "POST" };
     let message = format!("`{text}` is no method; write \"{right}\"");
-    check(known && upper == text, message)
+    check(is_method && upper == text, message)
 }
 
 fn answer(text: &str) -> Result<(), String> {

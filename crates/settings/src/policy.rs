@@ -180,7 +180,7 @@ impl Limit {
 
     /// Whether the words of a policy divide the row as this limit does.
     fn divides_as(&self, words: &[(&str, &str)]) -> Result<(), PolicyTextError> {
-        let own: BTreeMap<_, _> = self.fixed().collect();
+        let own_values: BTreeMap<_, _> = self.fixed().collect();
         for name in [MAX_COST, RESERVE]
             .into_iter()
             .filter(|_| self.as_paced().is_some())
@@ -188,7 +188,7 @@ impl Limit {
             let other = words.iter().find(|(other, _)| *other == name);
             let (other, own) = (
                 other.map(|(_, value)| *value),
-                own.get(name).map(String::as_str),
+                own_values.get(name).map(String::as_str),
             );
             if other != own {
                 let absent = if name == MAX_COST { "1" } else { "none" };

@@ -321,7 +321,7 @@ impl Shape {
 #[must_use]
 pub fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let likeness =
-        |known: &str| strsim::normalized_damerau_levenshtein(&name.to_lowercase(), known);
+        |candidate: &str| strsim::normalized_damerau_levenshtein(&name.to_lowercase(), candidate);
     known
         .into_iter()
         .map(|candidate| (candidate, likeness(candidate)))

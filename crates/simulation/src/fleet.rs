@@ -261,7 +261,7 @@ impl<'a, W: FleetWatch> Fleet<'a, W> {
                 self.reply(id, ask_id, row, answer, back, sent);
             }
             SimEvent::Admit { id: ask, request } => self.decide(id, ask, request),
-            SimEvent::TakeBack {
+            SimEvent::Refund {
                 asker,
                 held_messages,
                 sent,

@@ -73,10 +73,11 @@ impl Centre {
     /// What the centre answers at one address counts for all of them: only where no answer comes the next one is tried.
     async fn open_first(&self, addresses: &[IpAddr]) -> Result<ServerStream, OpenError> {
         // Divided, so that a dead address does not take the time of the next.
-        let each = self.connect_timeout / u32::try_from(addresses.len().max(1)).unwrap_or(u32::MAX);
+        let timeout_each =
+            self.connect_timeout / u32::try_from(addresses.len().max(1)).unwrap_or(u32::MAX);
         let mut last = OpenError::Unreached("the host has no address".to_owned());
         for address in addresses {
-            match self.open_at(*address, each).await {
+            match self.open_at(*address, timeout_each).await {
                 Err(unreached @ OpenError::Unreached(_)) => last = unreached,
                 opened => return opened,
             }

@@ -306,8 +306,8 @@ impl Client {
                 Ok(WriteOutcome::Full) => {}
                 Err(why) => return Ok(self.judge_silence(remaining_parts, why, false)),
             }
-            let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() {
+            let time_left = deadline.saturating_duration_since(Instant::now());
+            if time_left.is_zero() {
                 let why = format!("no room in the window within {:?}", self.timeout);
                 return Ok(self.judge_silence(remaining_parts, why, false));
             }
@@ -315,7 +315,7 @@ impl Client {
                 return Err(NotSent::NotReady);
             }
             // What is left of a slot is short; the time is checked again after it.
-            drop(timeout(leave_by.left().min(left), room).await);
+            drop(timeout(leave_by.left().min(time_left), room).await);
         };
         Ok(self.judge_replies(remaining_parts, outstanding.answers(deadline).await))
     }
@@ -391,7 +391,7 @@ impl Client {
         remaining_parts: &Rest,
         heard: impl Iterator<Item = (usize, SubmitReply)>,
     ) -> String {
-        let said = |heard| match heard {
+        let reply_words = |heard| match heard {
             SubmitReply::Response(status) => status.to_string(),
             SubmitReply::Nack(CommandStatus::OK) => {
                 "generic_nack with status 0, which accepts nothing".to_owned()
@@ -406,11 +406,11 @@ impl Client {
         };
         let all = remaining_parts.taken.len();
         if all == 1 {
-            return heard.map(|(_, heard)| said(heard)).collect();
+            return heard.map(|(_, heard)| reply_words(heard)).collect();
         }
         let missing = heard
             .filter(|(place, _)| remaining_parts.taken[*place].is_none())
-            .map(|(place, heard)| format!("segment {}: {}", place + 1, said(heard)));
+            .map(|(place, heard)| format!("segment {}: {}", place + 1, reply_words(heard)));
         let taken = remaining_parts.taken.iter().flatten().count();
         let mut texts = vec![format!("{taken} of {all} segments taken")];
         texts.extend(missing.take(3));
@@ -420,7 +420,7 @@ impl Client {
 
 /// What results and the journal see as the body of the answer.
 fn body(remaining_parts: &Rest) -> String {
-    let known = remaining_parts.taken.iter().flatten();
-    let ids: Vec<&String> = known.filter(|id| !id.is_empty()).collect();
+    let taken_ids = remaining_parts.taken.iter().flatten();
+    let ids: Vec<&String> = taken_ids.filter(|id| !id.is_empty()).collect();
     json!({ "message_id": ids.first(), "message_ids": ids }).to_string()
 }

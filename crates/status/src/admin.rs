@@ -119,8 +119,8 @@ impl Admin {
         board: Board,
         stop: CancellationToken,
     ) {
-        let known = middleware::from_fn_with_state(self.hosts, host::only_known);
-        let router = router(metrics, health, board).layer(known);
+        let host_check = middleware::from_fn_with_state(self.hosts, host::only_known);
+        let router = router(metrics, health, board).layer(host_check);
         let tasks = TaskTracker::new();
         let mut open: VecDeque<AbortHandle> = VecDeque::new();
         while let Some(accepted) = stop.run_until_cancelled(self.listener.accept()).await {

@@ -105,9 +105,9 @@ impl Board {
 
     /// All that is known.
     pub async fn fleet(&self) -> Fleet {
-        let known = self.store_answers().await;
-        let complete = known.is_some();
-        let (heard, limits) = known.unwrap_or_default();
+        let answers = self.store_answers().await;
+        let complete = answers.is_some();
+        let (heard, limits) = answers.unwrap_or_default();
         let name = &self.inner.name;
         let mut replicas = Replica::read_all(&heard);
         replicas.retain(|other| other.name != *name);
@@ -132,20 +132,20 @@ impl Board {
     async fn store_answers(&self) -> StoreAnswers {
         let (store, limits) = self.inner.stores.get()?;
         let mut read = self.inner.read.lock().await;
-        if let Some((at, known)) = &*read
+        if let Some((at, answers)) = &*read
             && at.elapsed() < FRESH
         {
-            return known.clone();
+            return answers.clone();
         }
-        let known = match store.read_reports().await {
+        let answers = match store.read_reports().await {
             Ok(heard) => Some((heard, limits.inspect().await)),
             Err(error) => {
                 tracing::debug!(%error, "the states of the replicas are not known");
                 None
             }
         };
-        *read = Some((Instant::now(), known.clone()));
-        known
+        *read = Some((Instant::now(), answers.clone()));
+        answers
     }
 }
 

@@ -23,28 +23,34 @@ impl Fleet {
     /// reason, they wait for a limit.
     pub(super) fn say_why(&mut self, routes: &Routes) {
         let limits = &self.limits;
-        let each = self.replicas.iter_mut().flat_map(|replica| {
+        let all_routes = self.replicas.iter_mut().flat_map(|replica| {
             let waits = &replica.waits;
             let routes = replica.routes.iter_mut();
             routes.map(move |(name, route)| (waits, name, route))
         });
-        for (waits, name, route) in each {
-            let main = routes.get(name).and_then(|own| own.standby_for.as_ref());
+        for (waits, name, route) in all_routes {
+            let main = routes
+                .get(name)
+                .and_then(|route_facts| route_facts.standby_for.as_ref());
             route.standby_for = main.cloned();
             if route.open && (!route.moving || route.away) || route.why.is_some() {
                 continue;
             }
-            let own = routes.get(name).map_or(&[][..], |own| &own.limits);
-            let shut = limits.iter().find_map(|limit| shut_by(limit, own));
-            let reason = shut.or_else(|| waited_for(waits, name, own));
+            let own_limits = routes
+                .get(name)
+                .map_or(&[][..], |route_facts| &route_facts.limits);
+            let shut = limits.iter().find_map(|limit| shut_by(limit, own_limits));
+            let reason = shut.or_else(|| waited_for(waits, name, own_limits));
             route.why = reason.or_else(|| (!route.open).then(|| NO_TURN.to_owned()));
         }
     }
 
     /// Completes when backlogs are gone: the routes of a queue send its backlog together.
     pub(super) fn say_when_gone(&mut self, routes: &Routes) {
-        let gone = routes.iter().filter_map(|(name, own)| {
-            let of_queue = routes.iter().filter(|(_, other)| other.queue == own.queue);
+        let gone = routes.iter().filter_map(|(name, route_facts)| {
+            let of_queue = routes
+                .iter()
+                .filter(|(_, other)| other.queue == route_facts.queue);
             let states = of_queue.map(|(other, _)| self.route(other));
             // The rate of the seconds before an outage says nothing of the time after it.
             let waiting = states.filter(RouteState::waits_for_the_rate);
@@ -54,8 +60,8 @@ impl Fleet {
             let backlog = self.route(name).backlog();
             let seconds = (backlog > 0).then(|| (backlog + held) as f64 / rate)?;
             let is_long = seconds.is_finite() && seconds >= MOMENT;
-            let left = is_long.then(|| Duration::try_from_secs_f64(seconds).ok())?;
-            Some((name.clone(), gone_at(&self.now, left?)?))
+            let time_left = is_long.then(|| Duration::try_from_secs_f64(seconds).ok())?;
+            Some((name.clone(), gone_at(&self.now, time_left?)?))
         });
         self.gone = gone.collect();
     }
@@ -69,10 +75,10 @@ impl Fleet {
             sums[name].delay_warning().is_some() && sums[name].waits_for_the_rate()
         });
         let taken: BTreeMap<String, String> = late
-            .filter_map(|(name, own)| {
-                let mut limits = own.limits.iter();
-                let said = limits.find_map(|limit| most_of(limit, routes, &sums));
-                Some((name.clone(), said?))
+            .filter_map(|(name, route_facts)| {
+                let mut limits = route_facts.limits.iter();
+                let taker = limits.find_map(|limit| most_of(limit, routes, &sums));
+                Some((name.clone(), taker?))
             })
             .collect();
         for (name, route) in self.replicas.iter_mut().flat_map(|r| &mut r.routes) {
@@ -85,10 +91,10 @@ impl Fleet {
 fn shut_by(limit: &Value, own: &[String]) -> Option<String> {
     let name = own.iter().find(|name| limit["name"] == **name)?;
     let state = LimitState::of(limit);
-    let left = state.left()?;
-    let left = Duration::from_secs(left.as_micros().div_ceil(1_000_000) as u64);
-    let lasts = match left <= UNTIL_RESUMED {
-        true => format!(" for another {}", Span(left)),
+    let time_left = state.left()?;
+    let time_left = Duration::from_secs(time_left.as_micros().div_ceil(1_000_000) as u64);
+    let lasts = match time_left <= UNTIL_RESUMED {
+        true => format!(" for another {}", Span(time_left)),
         false => String::new(),
     };
     Some(format!("its limit {name} is {}{lasts}", state.word()))
@@ -113,7 +119,9 @@ fn most_of(
     routes: &Routes,
     sums: &BTreeMap<&String, RouteState>,
 ) -> Option<String> {
-    let sharing = routes.iter().filter(|(_, own)| own.limits.contains(limit));
+    let sharing = routes
+        .iter()
+        .filter(|(_, route_facts)| route_facts.limits.contains(limit));
     let rates: Vec<_> = sharing
         .map(|(name, _)| (name, sums[name].calls_per_second))
         .collect();

@@ -88,8 +88,8 @@ impl Fleet {
         let uses = self
             .reporting_replicas()
             .filter_map(|r| r.limits.get(limit));
-        uses.fold((0.0, 0.0), |(allowed, used), each| {
-            (each.per_second.max(allowed), used + each.used)
+        uses.fold((0.0, 0.0), |(allowed, used), limit_use| {
+            (limit_use.per_second.max(allowed), used + limit_use.used)
         })
     }
 
@@ -100,10 +100,10 @@ impl Fleet {
         let uses = self
             .reporting_replicas()
             .filter_map(|r| r.limits.get(limit));
-        let sum = uses.fold((0_u64, 0_u64), |(taken, used), each| {
+        let sum = uses.fold((0_u64, 0_u64), |(taken, used), limit_use| {
             (
-                taken.saturating_add(each.total),
-                used.saturating_add(each.actual),
+                taken.saturating_add(limit_use.total),
+                used.saturating_add(limit_use.actual),
             )
         });
         (sum.1 > 0).then_some(sum)

@@ -113,8 +113,8 @@ impl Sampler {
         } = enter(&mut replica, metrics, now);
         for ((_, limit), quota) in quotas {
             let entry = replica.limits.entry(limit.to_owned()).or_default();
-            let said = quota.at(now).into_iter();
-            entry.left = said.chain(entry.left).reduce(f64::min);
+            let quota_left = quota.at(now).into_iter();
+            entry.left = quota_left.chain(entry.left).reduce(f64::min);
         }
         for (name, route) in &mut replica.routes {
             let messages = self.done.entry(name.clone()).or_default();
@@ -206,15 +206,15 @@ impl ReportedQuota {
 /// Completes why routes stand still, or nearly, even with an open tap.
 fn say_what_is_missing(replica: &mut Replica) {
     for part in &replica.missing {
-        let mut said = |kind: &str, of: fn(&mut RouteState) -> &mut Option<String>| {
+        let mut set_reason = |kind: &str, of: fn(&mut RouteState) -> &mut Option<String>| {
             let route = part.name.strip_prefix(kind);
             if let Some(route) = route.and_then(|name| replica.routes.get_mut(name)) {
                 *of(route) = Some(part.reason.clone());
             }
         };
-        said(PROGRESS, |route| &mut route.stalled);
-        said(MESSAGES, |route| &mut route.dying);
-        said(DOWNSTREAM, |route| &mut route.away_why);
+        set_reason(PROGRESS, |route| &mut route.stalled);
+        set_reason(MESSAGES, |route| &mut route.dying);
+        set_reason(DOWNSTREAM, |route| &mut route.away_why);
     }
 }
 
@@ -227,12 +227,12 @@ fn say_why(replica: &mut Replica, reasons: &BTreeMap<String, Reasons>) {
         let lacks = |part: &Missing| part.name == "rabbitmq" || part.name == queue;
         route.open &= !replica.missing.iter().any(lacks);
         if !route.open {
-            let own = reasons.get(name).unwrap_or(&none);
+            let own_reasons = reasons.get(name).unwrap_or(&none);
             // Why the downstream is away is said beside the probes.
             let is_said = |part: &Missing| route.away && part.name.starts_with(DOWNSTREAM);
             let mut missing = replica.missing.iter();
             let unsaid = missing.find(|part| concerns(part, name) && !is_said(part));
-            route.why = own.why(unsaid, name, route.away);
+            route.why = own_reasons.why(unsaid, name, route.away);
         }
     }
 }
@@ -258,10 +258,10 @@ impl Reasons {
     fn why(&self, missing: Option<&Missing>, route: &str, away: bool) -> Option<String> {
         if let Some(Missing { name, reason, .. }) = missing {
             // The route is named beside it.
-            let own = name
+            let own_name = name
                 .strip_suffix(route)
                 .and_then(|part| part.strip_suffix(" of route "));
-            Some(format!("{}: {reason}", own.unwrap_or(name)))
+            Some(format!("{}: {reason}", own_name.unwrap_or(name)))
         } else if away {
             Some(PROBES_ONLY.to_owned())
         } else {

@@ -188,8 +188,8 @@ impl LimitWait {
     #[must_use]
     pub fn in_words(&self) -> String {
         match self.seconds {
-            Some(left) => {
-                let left = Span(Duration::from_secs(left));
+            Some(seconds) => {
+                let left = Span(Duration::from_secs(seconds));
                 format!("{}; for another {left}", self.reason)
             }
             None => self.reason.clone(),

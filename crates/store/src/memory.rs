@@ -103,7 +103,9 @@ impl MemoryStore {
         self.decide(&self.schedules, |schedules, now| {
             let rows = schedules.get_mut(limit).into_iter().flatten();
             // Each of them, also behind one that was frozen.
-            rows.fold(false, |was, (_, row)| schedule::thaw(row, now) || was)
+            rows.fold(false, |was_frozen, (_, row)| {
+                schedule::thaw(row, now) || was_frozen
+            })
         })
     }
 }
@@ -113,8 +115,8 @@ impl Store for MemoryStore {
         async move {
             let policy = self.policy(&limit.of);
             Ok(self.schedule(limit, |state, now| {
-                let known = (&limit.pace, limit.known);
-                lease_under(policy.as_ref(), state, known, RUN, &ask, now)
+                let pace_and_version = (&limit.pace, limit.known);
+                lease_under(policy.as_ref(), state, pace_and_version, RUN, &ask, now)
             }))
         }
         .boxed()

@@ -221,9 +221,9 @@ impl HealthState {
             reason: "stuck".into(),
             lasted: now.since(last),
         };
-        let loops = self.loops.iter().filter_map(|each| {
-            let last = each.last.load(Ordering::Relaxed);
-            let found = stuck(&each.name, Mono::from_micros(last));
+        let loops = self.loops.iter().filter_map(|watched_loop| {
+            let last = watched_loop.last.load(Ordering::Relaxed);
+            let found = stuck(&watched_loop.name, Mono::from_micros(last));
             (last != ENDED && found.lasted > STUCK_AFTER).then_some(found)
         });
         let failure = self.failure.iter();

@@ -101,11 +101,11 @@ impl LogLimits {
 
     /// See [`LogLimit::event`].
     pub fn event(&self, name: &Arc<str>, now: Mono) -> Option<Suppressed> {
-        let mut each = lock(&self.each);
-        if !each.contains_key(name) {
-            each.insert(Arc::clone(name), LogLimit::new(self.every));
+        let mut limits = lock(&self.each);
+        if !limits.contains_key(name) {
+            limits.insert(Arc::clone(name), LogLimit::new(self.every));
         }
-        each.get(name)?.event(now)
+        limits.get(name)?.event(now)
     }
 }
 

@@ -160,7 +160,7 @@ impl<T> Labelled<T> {
     /// A value that is not in the list is counted too, only slower. There are few of them: they are in the code or in
     /// the configuration.
     fn with(&self, value: &str, write: impl FnOnce(&T)) {
-        match self.known.iter().find(|(known, _)| *known == value) {
+        match self.known.iter().find(|(listed, _)| *listed == value) {
             Some((_, handle)) => write(handle),
             None => write(&(self.make)(self.metric, &[&self.first, value])),
         }

@@ -61,7 +61,9 @@ impl RecentLine {
 pub fn recent() -> Vec<RecentLine> {
     let now = clock::now();
     let warnings = lock(&WARNINGS);
-    let fresh = warnings.iter().filter(|(said, _)| now.since(*said) < OVER);
+    let fresh = warnings
+        .iter()
+        .filter(|(logged_at, _)| now.since(*logged_at) < OVER);
     let mut lines: Vec<_> = fresh.map(|(_, line)| line.clone()).collect();
     lines.extend(lock(&CHANGES).iter().cloned());
     lines

@@ -68,15 +68,15 @@ impl Waits {
 
     /// A message waits for `limit` until then. An earlier end than the known one changes nothing.
     pub fn note(&self, limit: &str, what: WaitsFor, until: Mono) {
-        let left = until.since(clock::now());
-        if left < SHOWN_FROM {
+        let time_left = until.since(clock::now());
+        if time_left < SHOWN_FROM {
             return;
         }
         let mut ends = lock(&self.ends);
-        let known = ends.get(&(Arc::from(limit), what));
-        if known.is_none_or(|known| *known < until) {
+        let known_end = ends.get(&(Arc::from(limit), what));
+        if known_end.is_none_or(|known_end| *known_end < until) {
             ends.insert((limit.into(), what), until);
-            publish(limit, what, left);
+            publish(limit, what, time_left);
         }
     }
 
@@ -108,12 +108,12 @@ impl Waits {
         let now = clock::now();
         let mut ends = lock(&self.ends);
         ends.retain(|_, until| *until > now);
-        let each = ends.iter().map(|((limit, what), until)| Wait {
+        let waits = ends.iter().map(|((limit, what), until)| Wait {
             limit: Arc::clone(limit),
             what: *what,
             left: Some(until.since(now)).filter(|left| *left <= UNTIL_RESUMED),
         });
-        each.collect()
+        waits.collect()
     }
 }
 

@@ -74,8 +74,8 @@ pub(super) fn misused(environment: &Environment<'_>, source: &str) -> Vec<WrongT
     names.retain(|name| {
         // Any argument will do: the existence of the filter is checked first.
         let called = environment.compile_expression_owned(format!("0|{name}"));
-        let said = called.and_then(|called| called.eval(()));
-        said.is_err_and(|error| error.kind() == ErrorKind::UnknownFilter)
+        let evaluated = called.and_then(|called| called.eval(()));
+        evaluated.is_err_and(|error| error.kind() == ErrorKind::UnknownFilter)
     });
     names.dedup();
     let mut wrong: Vec<_> = names.into_iter().map(WrongTemplate::Filter).collect();

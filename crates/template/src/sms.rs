@@ -131,8 +131,8 @@ impl Cutting {
     #[must_use]
     pub fn count(self, text: &str) -> NonZeroU32 {
         let written = self.write(text);
-        let more = written.parts().skip(1);
-        more.fold(NonZeroU32::MIN, |count, _| count.saturating_add(1))
+        let further_parts = written.parts().skip(1);
+        further_parts.fold(NonZeroU32::MIN, |count, _| count.saturating_add(1))
     }
 }
 
@@ -189,10 +189,10 @@ pub fn octets(part: &str, encoding: Encoding) -> Vec<u8> {
         Encoding::Gsm7 => {
             let mut octets = Vec::with_capacity(part.len());
             for character in part.chars() {
-                if let Some(place) = BASIC.chars().position(|known| known == character) {
+                if let Some(place) = BASIC.chars().position(|listed| listed == character) {
                     let place = place as u8;
                     octets.push(if place < ESCAPE { place } else { place + 1 });
-                } else if let Some(at) = EXTENSION.chars().position(|known| known == character) {
+                } else if let Some(at) = EXTENSION.chars().position(|listed| listed == character) {
                     octets.extend([ESCAPE, EXTENDED[at]]);
                 } else {
                     octets.push(b'?');
@@ -225,16 +225,16 @@ fn read_gsm7(octets: &[u8]) -> String {
     let mut next = || {
         let octet = octets.next()?;
         let place = usize::from(octet);
-        let known = match octet {
+        let character = match octet {
             ESCAPE => {
                 let escaped = octets.next()?;
-                let at = EXTENDED.iter().position(|known| *known == escaped);
+                let at = EXTENDED.iter().position(|listed| *listed == escaped);
                 at.and_then(|at| EXTENSION.chars().nth(at))
             }
             _ if octet > ESCAPE => basic.get(place - 1).copied(),
             _ => basic.get(place).copied(),
         };
-        Some(known.unwrap_or(char::REPLACEMENT_CHARACTER))
+        Some(character.unwrap_or(char::REPLACEMENT_CHARACTER))
     };
     std::iter::from_fn(&mut next).collect()
 }

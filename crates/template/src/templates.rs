@@ -39,7 +39,7 @@ pub fn check(source: &str, about: About) -> Vec<WrongTemplate> {
         Err(error) => vec![unreadable(&error)],
         Ok(variables) => variables
             .into_iter()
-            .filter(|name| !about.fields().any(|known| known == name))
+            .filter(|name| !about.fields().any(|field| field == name))
             .map(|name| WrongTemplate::Variable { name, about })
             .chain(secret::misnamed(&templates.environment, CHECKED))
             .chain(fault::misused(&templates.environment, source))
@@ -124,15 +124,15 @@ impl Templates {
             return Err(wrong);
         }
         for variable in variables {
-            let known = self.about.fields().find(|known| *known == variable);
-            let Some(known) = known else {
+            let field = self.about.fields().find(|field| *field == variable);
+            let Some(field) = field else {
                 return Err(WrongTemplate::Variable {
                     name: variable,
                     about: self.about,
                 });
             };
-            if !self.used.contains(&known) {
-                self.used.push(known);
+            if !self.used.contains(&field) {
+                self.used.push(field);
             }
         }
         if let Some(wrong) = secret::misnamed(&self.environment, name).next() {

@@ -38,7 +38,7 @@ pub(super) async fn run(
     let dead = args.location.dead_queues()?;
     let filter = Filter::new(&args.filter, dead.route.as_deref())?;
     let mut report = QueueResults::new(args.location.json);
-    let mut left = args.limit.unwrap_or(u64::MAX);
+    let mut limit_left = args.limit.unwrap_or(u64::MAX);
     let drop_run = DropRun {
         args,
         dead: &dead,
@@ -47,12 +47,12 @@ pub(super) async fn run(
     let mut failed = None;
     for queue in &dead.queues {
         // A queue that is read gives its letters back, which a quorum queue counts.
-        if left == 0 || failed.is_some() {
+        if limit_left == 0 || failed.is_some() {
             break;
         }
         let mut counts = DropCounts::default();
         let result = drop_run
-            .drop_letters(queue, left, &mut counts, console)
+            .drop_letters(queue, limit_left, &mut counts, console)
             .await;
         // A queue that could not be opened has no counts.
         if result.is_ok() || counts.before > 0 {
@@ -60,7 +60,7 @@ pub(super) async fn run(
             let found = found.then_some(&counts);
             report.add(queue, found, &DropCounts::default(), console.out)?;
         }
-        left -= counts.meant;
+        limit_left -= counts.meant;
         failed = result.err();
     }
     report.end(console.out)?;

@@ -165,7 +165,7 @@ impl Filter {
         let args = &self.args;
         let (status, id) = (facts.last_status, facts.message_id);
         let age = facts.died.map(|died| now.since(died));
-        let named = |known: &String| Some(known.as_str()) == facts.reason;
+        let named = |wanted_reason: &String| Some(wanted_reason.as_str()) == facts.reason;
         let route = self.route.as_deref();
         route.is_none_or(|route| facts.route == Some(route))
             && (args.reason.is_empty() || args.reason.iter().any(named))

@@ -196,9 +196,9 @@ impl LetterCounts for Census {
         }
         writeln!(out)?;
         table(HEAD, &[0, 4, 5], self.rows.iter().cloned(), out)?;
-        let more = self.meant - self.rows.len() as u64;
-        if more > 0 {
-            writeln!(out, "and {more} more; --limit shows more")?;
+        let unshown = self.meant - self.rows.len() as u64;
+        if unshown > 0 {
+            writeln!(out, "and {unshown} more; --limit shows more")?;
         }
         Ok(())
     }

@@ -102,9 +102,9 @@ impl ReplayRun<'_> {
         console: &mut Console<'_, impl Write + Send, impl Write + Send>,
     ) -> Result<Option<Refusal>, Refusal> {
         let (mut report, mut failed) = (QueueResults::new(self.args.location.json), None);
-        let mut left = self.args.limit.unwrap_or(u64::MAX);
+        let mut limit_left = self.args.limit.unwrap_or(u64::MAX);
         for queue in &self.dead.queues {
-            if self.stop.is_cancelled() || failed.is_some() || left == 0 {
+            if self.stop.is_cancelled() || failed.is_some() || limit_left == 0 {
                 break;
             }
             let mut counts = ReplayCounts {
@@ -122,8 +122,10 @@ impl ReplayRun<'_> {
                     break;
                 }
             };
-            let result = self.queue(queue, letters, left, &mut counts, console).await;
-            left -= counts.meant;
+            let result = self
+                .queue(queue, letters, limit_left, &mut counts, console)
+                .await;
+            limit_left -= counts.meant;
             failed = result.err();
             report.add(queue, Some(&counts), &counts, console.out)?;
         }

@@ -179,24 +179,24 @@ fn died(message: &Message) -> Vec<Fact> {
 
 /// How it was published.
 fn published(message: &Message) -> Vec<Fact> {
-    let known = &message.properties;
+    let properties = &message.properties;
     let made = match message.own_id() {
         Some(_) => "",
         None => " (made by sluiced)",
     };
     let exchange = Some(message.exchange.clone()).filter(|text| !text.is_empty());
-    let priority = Some(known.priority).filter(|priority| *priority > 0);
+    let priority = Some(properties.priority).filter(|priority| *priority > 0);
     labelled([
         ("message id", message.id().map(|id| format!("{id}{made}"))),
         ("exchange", exchange),
         ("routing key", Some(message.routing_key.clone())),
-        ("published", known.timestamp.map(utc)),
-        ("correlation id", known.correlation_id.clone()),
-        ("content type", known.content_type.clone()),
-        ("content encoding", known.content_encoding.clone()),
-        ("type", known.kind.clone()),
-        ("app id", known.app_id.clone()),
-        ("reply to", known.reply_to.clone()),
+        ("published", properties.timestamp.map(utc)),
+        ("correlation id", properties.correlation_id.clone()),
+        ("content type", properties.content_type.clone()),
+        ("content encoding", properties.content_encoding.clone()),
+        ("type", properties.kind.clone()),
+        ("app id", properties.app_id.clone()),
+        ("reply to", properties.reply_to.clone()),
         ("priority", priority.map(|priority| priority.to_string())),
     ])
 }

@@ -19,8 +19,8 @@ impl<'a> SeriesLine<'a> {
 /// The value of a label. Labels here come from names and fixed lists, so none is escaped.
 fn label<'a>(labels: &'a str, name: &str) -> Option<&'a str> {
     labels.split(',').find_map(|label| {
-        let (known, value) = label.split_once('=')?;
-        (known == name).then(|| value.trim_matches('"'))
+        let (label_name, value) = label.split_once('=')?;
+        (label_name == name).then(|| value.trim_matches('"'))
     })
 }
 

@@ -30,17 +30,17 @@ pub(super) async fn run(args: &NameArgs, out: &mut (impl Write + Send)) -> Resul
             ": the first replica that starts with this file sets it",
         )
     })?;
-    let (was, is) = (kind(&before.text), kind(&file));
-    if was != is {
+    let (old_kind, new_kind) = (kind(&before.text), kind(&file));
+    if old_kind != new_kind {
         return Err(Refusal::Failed(format!(
-            "the file makes `{name}` a {is} limit, and in force is a {was} one: the kind changes once most replicas have the file"
+            "the file makes `{name}` a {new_kind} limit, and in force is a {old_kind} one: the kind changes once most replicas have the file"
         )));
     }
     check_division(name, &before.text, &file)?;
-    let (was, is) = (short_policy(&before.text), short_policy(&file));
+    let (old_policy, new_policy) = (short_policy(&before.text), short_policy(&file));
     let as_json = |version: u64| {
-        let said = json!({ "name": name, "before": was, "in_force": is, "version": version });
-        format!("{said:#}")
+        let output = json!({ "name": name, "before": old_policy, "in_force": new_policy, "version": version });
+        format!("{output:#}")
     };
     if as_written(&before.text) == as_written(&file) {
         match args.location.json {
@@ -64,7 +64,7 @@ pub(super) async fn run(args: &NameArgs, out: &mut (impl Write + Send)) -> Resul
         writeln!(out, "{}", as_json(updated.updates))?;
         return Ok(());
     }
-    write_change(name, [&was, &is], &updated, out)?;
+    write_change(name, [&old_policy, &new_policy], &updated, out)?;
     warn_of_other_files(&found.replicas, &file, out)?;
     Ok(())
 }

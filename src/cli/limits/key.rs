@@ -194,10 +194,10 @@ impl KeyState {
         store: &dyn Store,
         name: &str,
     ) -> Result<WaitReasons, Refusal> {
-        let left = self.look.state.as_ref().map(|state| state.quota.until);
+        let quota_until = self.look.state.as_ref().map(|state| state.quota.until);
         let waited = WaitReasons {
             owed: self.owed,
-            quota: left.is_some_and(|until| until > self.look.now.as_micros()),
+            quota: quota_until.is_some_and(|until| until > self.look.now.as_micros()),
         };
         if waited == WaitReasons::default() {
             return Ok(waited);

@@ -86,8 +86,8 @@ impl PauseTarget<'_> {
             .await?;
         let (update, until) = paused.ok_or_else(|| self.unused())?;
         if pausing.location.json {
-            let said = json!({ "name": name, "paused_until": until.to_string(), "version": update.updates });
-            writeln!(out, "{said:#}")?;
+            let output = json!({ "name": name, "paused_until": until.to_string(), "version": update.updates });
+            writeln!(out, "{output:#}")?;
             return Ok(());
         }
         let how = match (pausing.until, length) {
@@ -106,11 +106,11 @@ impl PauseTarget<'_> {
     ) -> Result<(), Refusal> {
         let name = self.name;
         let resumed = self.policy.resume(&operator()).await?;
-        let (update, was) = resumed.ok_or_else(|| self.unused())?;
+        let (update, was_held) = resumed.ok_or_else(|| self.unused())?;
         if as_json {
-            let said = json!({ "name": name, "resumed": was, "version": update.updates });
-            writeln!(out, "{said:#}")?;
-        } else if was {
+            let output = json!({ "name": name, "resumed": was_held, "version": update.updates });
+            writeln!(out, "{output:#}")?;
+        } else if was_held {
             writeln!(out, "{name}: resumed")?;
             write_in_force(&update, out)?;
         } else {

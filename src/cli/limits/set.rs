@@ -100,13 +100,13 @@ fn write(
     [before, after, file]: [&str; 3],
     out: &mut impl Write,
 ) -> io::Result<()> {
-    let (name, was, is) = (&args.name, short_policy(before), short_policy(after));
+    let (name, old_policy, new_policy) = (&args.name, short_policy(before), short_policy(after));
     if args.location.json {
         let length = args.length.map(micros);
-        let said = json!({ "name": name, "before": was, "in_force": is, "version": update.updates, "for_us": length });
-        return writeln!(out, "{said:#}");
+        let output = json!({ "name": name, "before": old_policy, "in_force": new_policy, "version": update.updates, "for_us": length });
+        return writeln!(out, "{output:#}");
     }
-    write_change(name, [&was, &is], update, out)?;
+    write_change(name, [&old_policy, &new_policy], update, out)?;
     if let Some(length) = args.length {
         let (length, file) = (Span(length), short_policy(file));
         writeln!(out, "for {length}; then the file counts again: {file}")?;
@@ -122,7 +122,7 @@ fn write(
 /// The requested values, with shares of the file's values computed: `rate=50%`.
 fn shares<'a>(asked: &[(&'a str, &'a str)], file: &str) -> Result<Vec<(&'a str, String)>, Refusal> {
     let of = policy::keys_of(file).unwrap_or_default();
-    let each = asked.iter().map(|&(name, text)| {
+    let resolved = asked.iter().map(|&(name, text)| {
         let Some(digits) = text.strip_suffix('%') else {
             return Ok((name, text.to_owned()));
         };
@@ -134,7 +134,7 @@ fn shares<'a>(asked: &[(&'a str, &'a str)], file: &str) -> Result<Vec<(&'a str, 
             .ok_or_else(|| wrong("write whole percents from 1% to 1000%"))?;
         let (_, value) = of
             .iter()
-            .find(|(known, _)| *known == name)
+            .find(|(file_key, _)| *file_key == name)
             .ok_or_else(|| wrong("the file has no such value to take a share of"))?;
         let (amount, rest) = value.split_at(value.find('/').unwrap_or(value.len()));
         let units = amount
@@ -143,14 +143,14 @@ fn shares<'a>(asked: &[(&'a str, &'a str)], file: &str) -> Result<Vec<(&'a str, 
         let share = (units.saturating_mul(percent) / 100).max(1);
         Ok((name, format!("{share}{rest}")))
     });
-    each.collect()
+    resolved.collect()
 }
 
 /// The values that are more than twice those of the file: `rate=4000/1s, the file says 400/1s`.
 fn more_than_twice(file: &str, after: &str) -> Option<String> {
     let (before, after) = (policy::keys_of(file).ok()?, policy::keys_of(after).ok()?);
     let grown = after.iter().find_map(|(name, value)| {
-        let (_, old) = before.iter().find(|(known, _)| known == name)?;
+        let (_, old) = before.iter().find(|(file_key, _)| file_key == name)?;
         let (new, old_amount) = (amount(value)?, amount(old)?);
         let allows = matches!(
             *name,
@@ -230,7 +230,7 @@ fn updated(
             "`{name}` is not for operators: sluiced writes it; set the rate, or how long with --for"
         )));
     }
-    words.retain(|(known, _)| changes.iter().all(|(name, _)| name != known));
+    words.retain(|(key, _)| changes.iter().all(|(name, _)| name != key));
     if changes.iter().any(|(name, _)| *name == "kind") {
         return Err(Refusal::Arguments(
             "the kind of a limit cannot be changed while the fleet runs".to_owned(),
@@ -242,7 +242,7 @@ fn updated(
     let unchangeable = changes.iter().find(fixed).map(|(value, _)| *value);
     words.extend(changes);
     // Without the word it is 1, and a file without it may give another one at another rate.
-    let is_said = words.iter().any(|(known, _)| *known == "max_cost");
+    let is_said = words.iter().any(|(key, _)| *key == "max_cost");
     if unchangeable.is_none() && kind(before) == "paced" && !is_said {
         words.push(("max_cost", "1"));
     }

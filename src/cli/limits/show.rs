@@ -93,7 +93,7 @@ pub(super) async fn show(
         file: opened.file(&args.name),
         stored: stored(&opened, &args.name).await?,
     };
-    let left = key::look_up(
+    let key_state = key::look_up(
         &opened,
         &args.name,
         args.queue.as_deref(),
@@ -103,15 +103,15 @@ pub(super) async fn show(
     .await?;
     if args.location.json {
         let mut all = limit.stored.as_json(&limit.name, &limit.file);
-        if let Some(left) = &left {
-            all["units"] = left.as_json();
+        if let Some(key_state) = &key_state {
+            all["units"] = key_state.as_json();
         }
         writeln!(out, "{all:#}")?;
         return Ok(());
     }
     limit.write(out)?;
-    if let Some(left) = &left {
-        left.write(out)?;
+    if let Some(key_state) = &key_state {
+        key_state.write(out)?;
     }
     Ok(())
 }
@@ -133,8 +133,8 @@ impl ListedLimit {
             return [name, kind, value, none(), none(), state];
         };
         let mut in_force = main_value(&policy.text);
-        if let Some(left) = left(&policy.text, now) {
-            in_force = format!("{in_force} {left}");
+        if let Some(time_left) = left(&policy.text, now) {
+            in_force = format!("{in_force} {time_left}");
         }
         [
             name,
@@ -164,8 +164,8 @@ impl ListedLimit {
             all.push(format!("  {replica}  {}", short_policy(file)));
         }
         if differing.len() > NAMED {
-            let more = differing.len() - NAMED;
-            all.push(format!("  and {more} more; see `limits show {name}`"));
+            let unnamed = differing.len() - NAMED;
+            all.push(format!("  and {unnamed} more; see `limits show {name}`"));
         }
         if differ(&policy.text, &self.file) {
             all.push(format!("  this file says {}", short_policy(&self.file)));
@@ -209,8 +209,8 @@ impl ListedLimit {
             );
             all.push(("headroom", text));
         }
-        if let Some(left) = left(&policy.text, now) {
-            all.push(("ends", format!("{left}; then the file counts again")));
+        if let Some(time_left) = left(&policy.text, now) {
+            all.push(("ends", format!("{time_left}; then the file counts again")));
         }
         let by = updated_by(policy, now);
         all.push(("version", format!("{}, {by}", policy.updates)));
@@ -275,7 +275,7 @@ fn differ(one: &str, other: &str) -> bool {
 /// The value of a name in a policy.
 fn value<'a>(line: &'a str, name: &str) -> Option<&'a str> {
     let words = policy::words(line).ok()?;
-    words.iter().find(|(known, _)| *known == name).map(|w| w.1)
+    words.iter().find(|(key, _)| *key == name).map(|w| w.1)
 }
 
 /// The parts of a headroom that follows what is measured.

@@ -108,9 +108,9 @@ impl TemplateKeys {
         };
         let text =
             fs::read_to_string(file).map_err(|why| format!("--keys @{}: {why}", file.display()))?;
-        let (mut known, mut names, mut lines) = (HashMap::new(), Vec::new(), Vec::new());
+        let (mut numbers, mut names, mut lines) = (HashMap::new(), Vec::new(), Vec::new());
         for line in text.lines().map(str::trim).filter(|line| !line.is_empty()) {
-            let number = *known.entry(line).or_insert_with(|| {
+            let number = *numbers.entry(line).or_insert_with(|| {
                 names.push(Box::from(line));
                 u32::try_from(names.len() - 1).unwrap_or(u32::MAX)
             });
@@ -201,24 +201,24 @@ impl<'a> Choices<'a> {
                 self.key_of.push(None);
                 continue;
             };
-            if let Some(known) = self.keys.iter().position(|(known, _)| *known == template) {
-                self.key_of.push(Some(known));
+            if let Some(place) = self.keys.iter().position(|(listed, _)| *listed == template) {
+                self.key_of.push(Some(place));
                 continue;
             }
             // The choice for any limit with this template, otherwise the one for all.
             let same = limits.iter().filter(|other| text(other) == Some(template));
             let names: Vec<&str> = same.map(|other| other.name.as_str()).collect();
             let is_own = |of: &&KeysOf| of.limit.as_deref().is_some_and(|l| names.contains(&l));
-            let mut own = keys.iter().filter(is_own);
+            let mut own_choices = keys.iter().filter(is_own);
             let any = keys.iter().find(|of| of.limit.is_none());
-            let found = own.next().or(any).ok_or_else(|| {
+            let found = own_choices.next().or(any).ok_or_else(|| {
                 let name = &limit.name;
                 format!(
                     "limits.{name} counts by `{template}`: how many keys are there? \
                      --keys {name}=1000, or --keys {name}=@FILE with one key a line"
                 )
             })?;
-            if own.next().is_some() {
+            if own_choices.next().is_some() {
                 return Err(format!(
                     "limits.{} count by the same key: give --keys for one of them, once",
                     names.join(" and limits.")
@@ -281,8 +281,9 @@ impl<'a> Choices<'a> {
             Cost::new(units.unwrap_or(NonZeroU32::MIN))
         };
         let costs: Vec<Cost> = self.costs.iter().map(cost).collect();
-        let each = self.key_of.iter().zip(&self.cost_of);
-        each.map(|(key, cost)| (key.map(|key| keys[key]), costs[*cost]))
+        let keys_and_costs = self.key_of.iter().zip(&self.cost_of);
+        keys_and_costs
+            .map(|(key, cost)| (key.map(|key| keys[key]), costs[*cost]))
             .collect()
     }
 }

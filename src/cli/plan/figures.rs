@@ -73,12 +73,14 @@ impl Figures {
     ) -> Self {
         let length = micros(plan.length);
         let grace = grace(plan, planned);
-        let count = |is: fn(PlannedEnd) -> bool| outcome.fates.iter().filter(|f| is(f.end)).count();
+        let count = |is_counted: fn(PlannedEnd) -> bool| {
+            outcome.fates.iter().filter(|f| is_counted(f.end)).count()
+        };
         let (open, closed) = open(plan.route.hours.as_ref(), plan.start, length);
-        let both = || plan.messages.iter().zip(&outcome.fates);
-        let waiting = both().filter(|(_, fate)| fate.end == PlannedEnd::Waiting);
+        let messages_and_fates = || plan.messages.iter().zip(&outcome.fates);
+        let waiting = messages_and_fates().filter(|(_, fate)| fate.end == PlannedEnd::Waiting);
         let ages: Vec<u64> = waiting.map(|(message, _)| length - message.at).collect();
-        let called = both().filter_map(|(message, fate)| match fate.end {
+        let called = messages_and_fates().filter_map(|(message, fate)| match fate.end {
             PlannedEnd::Called(at) => Some((at, at - message.at)),
             _ => None,
         });

@@ -125,13 +125,13 @@ impl PlanFacts<'_> {
         // Closed hours reduce it in proportion.
         let passes = limit.per_second * open / self.seconds();
         if offered > passes {
-            let more = (offered - passes) / cost * 60.0;
+            let growth = (offered - passes) / cost * 60.0;
             let units = if cost > 1.0 { " units" } else { "" };
             let text = format!(
                 "limits.{name} lets {}{units} pass, and {} come: the backlog grows by {} messages a minute and never ends.",
                 often(passes),
                 often(offered),
-                short(more)
+                short(growth)
             );
             return finding(FindingKind::Grows, text);
         }
@@ -174,16 +174,16 @@ impl PlanFacts<'_> {
 
     /// Small messages take units as they come free, before an expensive one fits.
     fn passed_by(&self, limit: &LimitFigures) -> Option<Finding> {
-        let dear = limit
-            .dear
-            .filter(|dear| dear.wait > self.figures.grace.max(2 * dear.others))?;
+        let costly = limit
+            .costly
+            .filter(|costly| costly.wait > self.figures.grace.max(2 * costly.others))?;
         let text = format!(
             "limits.{}: a message of {} waited for {}, smaller ones for {} at the longest: they pass it for as long as \
              they come. A route and a limit of their own end that.",
             limit.name,
-            dear.cost,
-            time(dear.wait),
-            time(dear.others)
+            costly.cost,
+            time(costly.wait),
+            time(costly.others)
         );
         finding(FindingKind::Note, text)
     }
@@ -255,8 +255,8 @@ impl PlanFacts<'_> {
             return finding(FindingKind::Grows, text);
         }
         let rest = if open && now < before {
-            let more = now / ((before - now) / half) * 1e6;
-            format!("; it would take about {} more", time(more as u64))
+            let extra_time = now / ((before - now) / half) * 1e6;
+            format!("; it would take about {} more", time(extra_time as u64))
         } else {
             String::new()
         };
@@ -304,8 +304,8 @@ impl PlanFacts<'_> {
             .limits
             .iter()
             .filter(|limit| limit.kind != "paced");
-        let each = others.map(|limit| (limit, self.messages_of(limit)));
-        let (limit, passes) = each.min_by(|a, b| a.1.total_cmp(&b.1))?;
+        let limits_and_rates = others.map(|limit| (limit, self.messages_of(limit)));
+        let (limit, passes) = limits_and_rates.min_by(|a, b| a.1.total_cmp(&b.1))?;
         if passes >= account {
             return None;
         }
@@ -338,11 +338,11 @@ impl PlanFacts<'_> {
                 messages(denied)
             )
         });
-        let both: Vec<String> = old.into_iter().chain(denied).collect();
-        if both.is_empty() {
+        let notes: Vec<String> = old.into_iter().chain(denied).collect();
+        if notes.is_empty() {
             return None;
         }
-        finding(FindingKind::Note, format!("{}.", both.join("; ")))
+        finding(FindingKind::Note, format!("{}.", notes.join("; ")))
     }
 }
 

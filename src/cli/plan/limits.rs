@@ -41,7 +41,7 @@ pub(super) struct LimitFigures {
     /// Keys whose messages were denied.
     pub(super) held: usize,
     /// How long expensive messages waited for it.
-    pub(super) dear: Option<CostlyWaits>,
+    pub(super) costly: Option<CostlyWaits>,
 }
 
 /// The messages that cost most, and those that cost half as much or less.
@@ -192,8 +192,8 @@ pub(super) fn limits(
         let largest = |of: fn(&KeySums) -> u64| {
             let found = keys
                 .iter()
-                .max_by_key(|(key, own)| (of(own), u32::MAX - **key));
-            found.map(|(key, own)| (name(*key), of(own)))
+                .max_by_key(|(key, sums)| (of(sums), u32::MAX - **key));
+            found.map(|(key, sums)| (name(*key), of(sums)))
         };
         LimitFigures {
             name: limit.name.clone(),
@@ -213,14 +213,14 @@ pub(super) fn limits(
             worst: largest(|key| key.wanted),
             denials: index.map_or(0, |i| outcome.denials[i]),
             held: keys.values().filter(|key| key.denied).count(),
-            dear: index.and_then(|index| dear_waits(plan, outcome, index)),
+            costly: index.and_then(|index| costly_waits(plan, outcome, index)),
         }
     });
     keyed.collect()
 }
 
 /// `None`: all messages cost about the same.
-fn dear_waits(plan: &Plan, outcome: &PlanOutcome, index: usize) -> Option<CostlyWaits> {
+fn costly_waits(plan: &Plan, outcome: &PlanOutcome, index: usize) -> Option<CostlyWaits> {
     let length = micros(plan.length);
     let messages = plan.messages.iter().zip(&outcome.fates);
     let costs_and_waits = messages.map(|(message, fate)| {
@@ -228,17 +228,17 @@ fn dear_waits(plan: &Plan, outcome: &PlanOutcome, index: usize) -> Option<Costly
         (message.charges[index].cost.get(), wait)
     });
     let cost = costs_and_waits.clone().map(|(cost, _)| cost).max()?;
-    let longest = |is: &dyn Fn(u32) -> bool| {
+    let longest = |is_meant: &dyn Fn(u32) -> bool| {
         costs_and_waits
             .clone()
-            .filter(|(own, _)| is(*own))
+            .filter(|(charged, _)| is_meant(*charged))
             .map(|(_, wait)| wait)
             .max()
     };
     Some(CostlyWaits {
         cost,
-        wait: longest(&|own| own == cost)?,
-        others: longest(&|own| own <= cost / 2)?,
+        wait: longest(&|charged| charged == cost)?,
+        others: longest(&|charged| charged <= cost / 2)?,
     })
 }
 

@@ -117,9 +117,9 @@ pub(super) fn draw_messages(
     let (mut messages, mut invalid, mut why) = (Vec::new(), Vec::new(), None);
     for at in arrivals.times(&mut dice) {
         let takes = choices.draw(&mut dice);
-        if let Some(dear) = too_dear(&planned.limits, &takes) {
+        if let Some(costly) = too_dear(&planned.limits, &takes) {
             invalid.push(at);
-            why.get_or_insert(dear);
+            why.get_or_insert(costly);
             continue;
         }
         let by_key = choices.key_of.iter().zip(&takes);
@@ -155,8 +155,8 @@ fn share(route: &Route, tenant: u64, name: Option<&str>) -> TenantShare {
 }
 
 fn keyed_only(planned: &PlannedRoute, names: Vec<KeyNames>) -> Vec<KeyNames> {
-    let both = planned.limits.iter().zip(names);
-    let keyed = both.filter(|(limit, _)| limit.rule.is_some());
+    let limits_and_names = planned.limits.iter().zip(names);
+    let keyed = limits_and_names.filter(|(limit, _)| limit.rule.is_some());
     keyed.map(|(_, names)| names).collect()
 }
 

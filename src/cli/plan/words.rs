@@ -128,11 +128,11 @@ fn rows(head: &PlanHead, figures: &Figures, ends: bool) -> Vec<[String; 3]> {
         let rest = format!("99 % within {most}, longest {longest}{some}");
         rows.push(row("wait, median", time(half), rest));
     }
-    for (what, each) in [
+    for (what, figure) in [
         ("denials", format!("{:.2}", figures.denials)),
         ("Redis calls", format!("{:.4}", figures.asks)),
     ] {
-        rows.push(row(what, each, "a message".to_owned()));
+        rows.push(row(what, figure, "a message".to_owned()));
     }
     rows
 }

@@ -87,10 +87,30 @@ fn changed(old: &Loaded, new: &Loaded) -> Vec<String> {
     let mut keys: Vec<_> = before.keys().chain(after.keys()).collect();
     keys.sort_unstable();
     keys.dedup();
-    keys.into_iter()
+    let changed = keys
+        .into_iter()
         .filter(|key| before.get(key) != after.get(key) && !is_live(key, old, new))
-        .map(ToString::to_string)
-        .collect()
+        .map(ToString::to_string);
+    changed.chain(changed_defaults(old, new)).collect()
+}
+
+/// The default of `max_cost` follows the rate where a route counts segments, and the replicas of a limit must agree on
+/// it: one that restarts by itself would take no slots.
+fn changed_defaults(old: &Loaded, new: &Loaded) -> impl Iterator<Item = String> {
+    let most = |loaded: &Loaded, name: &str| {
+        let paced = loaded.settings.limits.get(name)?.as_paced()?;
+        Some(paced.max_cost?.get())
+    };
+    let is_written = |name: &str| {
+        let path = KeyPath::of(&["limits", name, "max_cost"]);
+        new.origins.all().iter().any(|value| value.path == path)
+    };
+    new.settings.limits.keys().filter_map(move |name| {
+        let (before, after) = (most(old, name)?, most(new, name)?);
+        (before != after && !is_written(name)).then(|| {
+            format!("limits.{name}.max_cost (its default is {after} with this rate and was {before}; write it, or restart all replicas)")
+        })
+    })
 }
 
 /// Whether the key belongs to the policy of a limit that runs already and has the same kind.
@@ -103,4 +123,39 @@ fn is_live(key: &KeyPath, old: &Loaded, new: &Loaded) -> bool {
         && limits(old).zip(limits(new)).is_some_and(|(old, new)| {
             old.kind() == new.kind() && new.policy_names().contains(&term.as_str())
         })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sluiced_settings::{Extra, Needs, load_with};
+
+    #[test]
+    fn a_default_that_follows_the_rate_is_named() {
+        let load = |rate: &str, most: &str| {
+            let text = include_str!("../../../config/init/smpp.toml");
+            let text = text
+                .replace("100/1s", rate)
+                .replace("max_cost = 10\n", most);
+            let name = "a.toml".to_owned();
+            load_with(
+                Needs::All,
+                &[],
+                Some(Extra { name, text }),
+                std::iter::empty(),
+            )
+            .expect("it is right")
+        };
+        let before = load("10/1s", "");
+        let named = changed(&before, &load("16/1s", ""));
+        assert_eq!(
+            named,
+            [
+                "limits.account.max_cost (its default is 8 with this rate and was 5; write it, or restart all replicas)"
+            ]
+        );
+        assert!(changed(&before, &load("11/1s", "")).is_empty(), "it stays");
+        let named = changed(&before, &load("16/1s", "max_cost = 8\n"));
+        assert_eq!(named, ["limits.account.max_cost"]);
+    }
 }

@@ -245,10 +245,10 @@ impl TryFrom<String> for Outcome {
     type Error = String;
 
     fn try_from(text: String) -> Result<Self, String> {
-        let known = Meaning::ALL.iter().find(|meaning| meaning.word() == text);
-        known.copied().map(Self).ok_or_else(|| {
-            let words = Meaning::ALL.map(Meaning::word).join(", ");
-            format!("`{text}` is no outcome; write one of {words}")
+        let named = Meaning::ALL.iter().find(|meaning| meaning.word() == text);
+        named.copied().map(Self).ok_or_else(|| {
+            let outcomes = Meaning::ALL.map(Meaning::word).join(", ");
+            format!("`{text}` is no outcome; write one of {outcomes}")
         })
     }
 }

@@ -51,14 +51,14 @@ pub(super) fn callers<'a>(
     let settings = &loaded.settings;
     let PermitRequest { limit, key, .. } = wanted;
     let refused = |why: String| Err(Refusal::Arguments(why));
-    let Some(own) = settings.limits.get(limit) else {
-        let known: Vec<_> = settings.limits.keys().map(String::as_str).collect();
+    let Some(limit_settings) = settings.limits.get(limit) else {
+        let known_names: Vec<_> = settings.limits.keys().map(String::as_str).collect();
         return refused(format!(
             "--limit: there is no limit `{limit}`; there are: {}",
-            known.join(", ")
+            known_names.join(", ")
         ));
     };
-    match (own.key(), key) {
+    match (limit_settings.key(), key) {
         (Some(_), None) => {
             return refused(format!(
                 "the limit `{limit}` counts by a key; name one: sluiced throttle --limit {limit} KEY"

@@ -45,10 +45,10 @@ pub(super) fn probes(loaded: &Loaded, strict: bool, probes: &mut Vec<Probe>) {
         let (options, grant) = (Arc::clone(&options), Arc::clone(&grant));
         let trial = Trial::new(loaded, name, &loaded.settings.routes[name]);
         let probe = async move {
-            let said = probe_queue(&options, &route, &grant).await?;
+            let queue_facts = probe_queue(&options, &route, &grant).await?;
             match first_message(&options, &route, trial).await {
-                Err(dies) if strict => Err(said + &dies),
-                Ok(fate) | Err(fate) => Ok(said + &fate),
+                Err(dies) if strict => Err(queue_facts + &dies),
+                Ok(fate) | Err(fate) => Ok(queue_facts + &fate),
             }
         };
         probes.push((format!("routes.{name}.queue"), probe.boxed()));
@@ -104,24 +104,24 @@ async fn probe_queue(
             left_behind,
             warnings,
         }) => {
-            let mut said =
+            let mut facts =
                 format!("queue `{queue}`: ready messages {messages}, consumers {consumers}");
             if let Some(parked) = left_behind {
-                said += &format!(
+                facts += &format!(
                     "; warning: {parked} messages stand parked in {queue}.parked.*, from when fair_by was set: they are consumed too; delete these queues when they are empty"
                 );
             }
-            said += &as_warnings(&warnings);
+            facts += &as_warnings(&warnings);
             if classic {
-                said += CLASSIC_QUEUE;
+                facts += CLASSIC_QUEUE;
             }
             if route.settings.queue_type == QueueType::Classic {
-                said += CLASSIC_WAIT_QUEUE;
+                facts += CLASSIC_WAIT_QUEUE;
             }
             if !route.settings.declare {
-                said += NOT_DECLARED;
+                facts += NOT_DECLARED;
             }
-            Ok(said)
+            Ok(facts)
         }
         Ok(QueueState::Hidden { warnings }) => Ok(format!(
             "queue `{queue}` can be consumed; warning: the user may not look at it (RabbitMQ 4.2.6 and 4.3.0 ask for the right to configure): messages at the broker are not counted{}",

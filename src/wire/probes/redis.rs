@@ -73,17 +73,17 @@ pub(super) fn probe_fleet(loaded: &Loaded) -> impl Future<Output = Result<String
             .await
             .map_err(|e| e.to_string())?;
         if foreign.is_empty() {
-            let own = format!(
+            let ownership = format!(
                 "`{}`: its limits and routes are free or its own",
                 registration.shown()
             );
-            let mut said = vec![own];
+            let mut facts = vec![ownership];
             for (name, limit) in &limits {
                 let policy = PolicyOf::new(&*store, family(limit), name);
                 let found = policy.inspect().await.map_err(|e| e.to_string())?;
-                said.extend(not_in_force(name, &limit.policy_line(), &found));
+                facts.extend(not_in_force(name, &limit.policy_line(), &found));
             }
-            return Ok(said.join("; "));
+            return Ok(facts.join("; "));
         }
         let prefix = &redis.settings.prefix;
         Err(owner::in_words(registration.shown(), prefix, &foreign))
@@ -124,16 +124,16 @@ fn in_words(report: sluiced_store::redis::RedisFacts) -> String {
         slow_trip,
         warnings,
     } = report;
-    let mut said = format!(
+    let mut facts = format!(
         "version {version}, {servers}, scripts allowed, {} there and back, {} when slow",
         millis(round_trip),
         millis(slow_trip)
     );
     for warning in warnings {
-        said.push_str("; warning: ");
-        said.push_str(&warning);
+        facts.push_str("; warning: ");
+        facts.push_str(&warning);
     }
-    said
+    facts
 }
 
 /// What is known of Redis, and whether each limit works with Redis so far away. A limit that could never send

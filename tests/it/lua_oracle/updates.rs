@@ -266,7 +266,7 @@ impl Play<'_> {
             return;
         };
         let by = Duration::from_micros(by);
-        let mut times = vec![("kind_changed_at", &mut state.kind_changed_at)];
+        let mut times = vec![("remade_at", &mut state.kind_changed_at)];
         times.extend(state.pause.as_mut().map(|p| ("paused_until", &mut p.until)));
         for (field, time) in times {
             if *time > StoreTime::default() {

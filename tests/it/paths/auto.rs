@@ -103,7 +103,7 @@ async fn a_keyed_limit_follows_the_way_to_redis_by_default() {
     let messages = (1..=60).map(|n| to(n, &format!("r{}", n % 20)));
     broker.publish(name, messages).await;
     eventually(LONG, "all are called", || downstream.count() == 60).await;
-    daemon.says("permits must live for").await;
+    daemon.says("permits must be valid for").await;
     daemon
         .stop(&["permits run out", "nothing is kept on disk"])
         .await;

@@ -1,5 +1,5 @@
-//! The matrix of README's "Denied: requeue" but for its first row, which is `denied.rs`: messages that a
-//! keyed limit denied, and `on_denied`.
+//! The table of "Where a denied message waits" in docs/route-options.md but for its first row, which is `denied.rs`:
+//! messages that a keyed limit denied, and `on_denied`.
 
 use sluiced_ports::message::header as known;
 

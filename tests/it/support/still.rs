@@ -46,7 +46,7 @@ pub struct Still {
 }
 
 impl Still {
-    /// Starts to watch. Times are those of `clock`.
+    /// Starts to watch. Times are those of `ports::clock`.
     #[must_use]
     pub fn watch() -> Self {
         let done = Arc::new(AtomicBool::new(false));

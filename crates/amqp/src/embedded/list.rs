@@ -168,13 +168,13 @@ impl Checkpoint {
     /// # Errors
     /// When one of the files is there and cannot be read.
     pub(super) async fn open(path: &Path, list: &Path) -> io::Result<Self> {
-        let known = match fs::read(path).await {
+        let stored_progress = match fs::read(path).await {
             Ok(text) => Some(serde_json::from_slice::<ListProgress>(&text)?),
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
             Err(error) => return Err(error),
         };
         let now = identity(list, BEGINNING).await?;
-        if let Some(progress) = known {
+        if let Some(progress) = stored_progress {
             // In a list that was empty no line can be settled.
             let same = progress.list.bytes > 0
                 && identity(list, progress.list.bytes).await? == progress.list;

@@ -113,7 +113,7 @@ impl LocalQueue {
         let mut lines = Some(lines);
         link.send_replace(Link::Up);
         let (sink, mut settlements) = SettlementSender::new();
-        let mut left = Leftover::default();
+        let mut leftover = Leftover::default();
         loop {
             let open = *tap.borrow_and_update() == Tap::Open;
             self.wake();
@@ -143,14 +143,14 @@ impl LocalQueue {
                     while let Ok(settlement) = settlements.try_recv() {
                         self.settle(settlement).await;
                     }
-                    left.given_back = self.abandon(lines.take(), end).await;
+                    leftover.given_back = self.abandon(lines.take(), end).await;
                     break;
                 }
             }
         }
         self.write_down().await;
-        left.unsettled = self.lost;
-        left
+        leftover.unsettled = self.lost;
+        leftover
     }
 
     fn is_empty(&self) -> bool {

@@ -308,7 +308,7 @@ impl Frames {
             }
             return None;
         }
-        let (_, parts) = SPEAKING.iter().find(|(known, _)| name == known)?;
+        let (_, parts) = SPEAKING.iter().find(|(method, _)| name == method)?;
         self.repaired.remove(&channel);
         let repaired = [name, &readable_texts(arguments, parts)?].concat();
         self.repaired.insert(channel, payload.to_vec());

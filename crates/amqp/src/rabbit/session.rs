@@ -133,8 +133,8 @@ impl Session {
         match self.serve(tap, closing).await {
             Ok(end) => Ended::Closed(self.close(end).await),
             Err(error) => {
-                let left = self.save().await;
-                Ended::Lost(error, left)
+                let leftover = self.save().await;
+                Ended::Lost(error, leftover)
             }
         }
     }

@@ -73,7 +73,7 @@ async fn supervise(context: Arc<RouteContext>, channels: ServeChannels) {
     let mut lost = Leftover::default();
     // A queue that ended the shared connection is consumed on one of its own, until a session of it has lived.
     let mut on_own_connection = false;
-    let left = loop {
+    let left_at_end = loop {
         let mut closed = closing.clone();
         let started = Instant::now();
         let session = tokio::select! {
@@ -112,7 +112,7 @@ async fn supervise(context: Arc<RouteContext>, channels: ServeChannels) {
         }
     };
     link.send_replace(Link::Down("closed".into()));
-    leftover.send_replace(Some(left));
+    leftover.send_replace(Some(left_at_end));
 }
 
 /// The recent failures of a route's sessions: whether to log them, and how long to wait.

@@ -203,7 +203,7 @@ impl QuotaSaid<'_> {
                 _ => QuotaOutcome::Unsaid,
             };
         };
-        let smallest = |left: &&Remaining| (left.units, Reverse(left.reset));
+        let smallest = |window: &&Remaining| (window.units, Reverse(window.reset));
         let Some(least) = windows.iter().min_by_key(smallest) else {
             return QuotaOutcome::Unsaid;
         };

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::time::{Mono, micros};
 
-/// The upper bound of the first bucket of the histogram, in microseconds; each further bucket is a fifth wider.
+/// The upper bound of the first bucket of the histogram, in microseconds; each further bound is a fifth higher.
 const FIRST: u64 = 200;
 const BUCKETS: usize = 32;
 /// After this long a recorded call counts half.
@@ -41,7 +41,7 @@ impl Lateness {
     }
 
     /// The lateness to allow in a window of this length: with a longer one, the headroom would cost more of the rate
-    /// than the slots that it saves. From 0.2 ms to 57 ms, in steps of a fifth. `None`: fewer than 20 calls; calls
+    /// than the slots that it saves. From 0.2 ms to 57 ms, in buckets of a fifth. `None`: fewer than 20 calls; calls
     /// count half after each 30 seconds.
     #[must_use]
     pub fn worth(&mut self, window: Duration, now: Mono) -> Option<Duration> {
@@ -77,7 +77,7 @@ impl Lateness {
     }
 }
 
-/// Where the steps end.
+/// Where the buckets end.
 fn ends() -> impl ExactSizeIterator<Item = Duration> + DoubleEndedIterator {
     // 1.2^31 = 285: the last one ends at 57 ms.
     (0..BUCKETS)

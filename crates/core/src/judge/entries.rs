@@ -130,7 +130,7 @@ impl<E: Listed> Entries<E> {
             entry: text.to_owned(),
             right: E::RIGHT,
         })?;
-        match self.0.iter().find(|(known, ..)| *known == entry) {
+        match self.0.iter().find(|(listed, ..)| *listed == entry) {
             Some((_, before, first)) if *before != meaning => Err(ListError::Twice {
                 entry: text.to_owned(),
                 first,

@@ -12,7 +12,7 @@ use crate::time::{ClockMap, ClockReading, Mono, StoreTime, smoothed};
 /// is asked.
 const NOTICE_TOLERANCE: Duration = Duration::from_secs(1);
 /// A notice confirms a freeze of ours if its end is later than ours, or earlier by no more than this.
-const CONFIRMS: Duration = Duration::from_millis(100);
+pub(crate) const CONFIRMS: Duration = Duration::from_millis(100);
 /// Replicas that ask after the same notice spread over this.
 const NOTICE_SPREAD: Duration = Duration::from_millis(100);
 
@@ -172,7 +172,7 @@ impl LeaseHolder {
 
     /// No slots before `until`, and not before an end that is known already: a notice may be older than that.
     fn close_at_least_until(&mut self, until: StoreTime) {
-        if self.shut_until.is_none_or(|known| known < until) {
+        if self.shut_until.is_none_or(|known_end| known_end < until) {
             self.close_until(until);
         }
     }
@@ -180,8 +180,8 @@ impl LeaseHolder {
     /// No slots before `until`, as an answer of the store says: that may be earlier than what is known.
     fn close_until(&mut self, until: StoreTime) {
         match self.shut_until {
-            Some(known) if known == until => return,
-            Some(known) if known > until => self.turn = None,
+            Some(known_end) if known_end == until => return,
+            Some(known_end) if known_end > until => self.turn = None,
             _ => {}
         }
         self.shut_until = Some(until);

@@ -18,7 +18,7 @@ const CHECK_CLOCK: Duration = Duration::from_secs(10);
 const CHECK_WAIT: Duration = Duration::from_millis(800);
 /// Where many replicas take turns at a fast limit, each of them waits less than this.
 const LONG_WAIT: Duration = Duration::from_secs(4);
-/// A mapping that is too largest_doubt is improved by asks so far apart.
+/// A mapping that is too rough is improved by asks so far apart.
 const MAPPING_GAP: Duration = Duration::from_millis(10);
 
 /// What the next message needs of its slots.

@@ -117,8 +117,8 @@ impl HeldSlots {
             }
             // Each lease has its own: of the next one less may be known.
             let late = self.late_limit(own)?;
-            let strained = last.is_some_and(|at| now.since(at) <= late * OVERLOADED);
-            let limit = match (strained, has_missed) {
+            let overloaded = last.is_some_and(|at| now.since(at) <= late * OVERLOADED);
+            let limit = match (overloaded, has_missed) {
                 (false, _) => in_time(late),
                 (true, false) => late * 3 / 4,
                 (true, true) => late * 3 / 8,

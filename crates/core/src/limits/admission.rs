@@ -165,7 +165,7 @@ pub fn decide(
     now: StoreTime,
 ) -> Vec<Decision> {
     let mut granted = 0;
-    let each = candidates.iter().map(|candidate| {
+    let decisions = candidates.iter().map(|candidate| {
         if granted + candidate.slots.units() > wanted {
             // Its slots are not leased. Those behind it are not looked at either: they would always overtake it.
             granted = wanted;
@@ -188,7 +188,7 @@ pub fn decide(
         }
         decision
     });
-    each.collect()
+    decisions.collect()
 }
 
 fn decide_one(candidate: &CellCandidate<'_>, cells: &mut [Cell], now: StoreTime) -> Decision {
@@ -248,8 +248,8 @@ fn not_askable(charges: &[CellCharge<'_>], now: StoreTime) -> Option<Decision> {
 /// Records that a bucket that starts empty was asked for: it fills up from now on.
 fn note(charge: &CellCharge<'_>, cell: &mut Cell, now: StoreTime) {
     let rule = charge.limit.rule;
-    let known = cell.state.as_ref();
-    if known.is_none_or(|state| !rule.is_of(&state.taken))
+    let cell_state = cell.state.as_ref();
+    if cell_state.is_none_or(|state| !rule.is_of(&state.taken))
         && let Some(taken) = rule.initial_state(now)
     {
         cell.put(taken);

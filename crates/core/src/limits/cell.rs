@@ -169,15 +169,15 @@ pub fn tighten(
     let Some(untouched) = limit.rule.untouched(now) else {
         return true;
     };
-    let known = cell.state.as_ref().and_then(|state| state.quota.at(now));
-    if known.is_some_and(|known| known.units < units) {
+    let current_quota = cell.state.as_ref().and_then(|state| state.quota.at(now));
+    if current_quota.is_some_and(|quota| quota.units < units) {
         return true;
     }
     if cell.state.is_none() {
         cell.put(untouched);
     }
     let end = (now + length.min(Quota::MAX)).as_micros();
-    let until = known.map_or(end, |known| known.until.max(end));
+    let until = current_quota.map_or(end, |quota| quota.until.max(end));
     if let Some(state) = &mut cell.state {
         state.quota = Quota { units, until };
         cell.changed = true;

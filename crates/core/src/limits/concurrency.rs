@@ -117,8 +117,8 @@ impl Concurrency {
     pub fn release(&self, calls: &CountedCalls, ticket: Ticket, now: u64) -> Option<CountedCalls> {
         let before: Vec<CountedCall> = self.in_flight(Some(calls), now).collect();
         let others = before.iter().filter(|call| call.ticket != ticket);
-        let left: Vec<CountedCall> = others.copied().collect();
-        (left.len() < before.len()).then_some(CountedCalls { calls: left })
+        let remaining: Vec<CountedCall> = others.copied().collect();
+        (remaining.len() < before.len()).then_some(CountedCalls { calls: remaining })
     }
 }
 

@@ -164,12 +164,12 @@ pub fn enter(
             is_new: !lost,
         };
     };
-    let more = memory.number > record.number
+    let memory_is_ahead = memory.number > record.number
         || memory.number == record.number && memory.writes > record.writes;
     let older = record.is_new && memory.number > 0 && memory.number < record.number;
     let stepped = memory.stepped.filter(|_| memory.number == record.number);
     let next = (record.number.max(memory.number) + 1).max(now.as_micros() / 1_000);
-    if more || older || stepped == Some(Direction::Forward) {
+    if memory_is_ahead || older || stepped == Some(Direction::Forward) {
         return Generation {
             number: next,
             run_id: run_id.to_owned(),

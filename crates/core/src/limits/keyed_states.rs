@@ -140,8 +140,8 @@ impl<N: Clone + Eq + Hash> KeyedStates<N> {
         now: StoreTime,
     ) -> Vec<(u32, u64)> {
         let freed = self.change(name, rule, now, |taken| rule.release(taken?, ticket, now));
-        let left = rule.room(self.state(name, rule, now).as_ref(), now);
-        self.wake(name, freed.unwrap_or(0).min(left.remaining))
+        let room = rule.room(self.state(name, rule, now).as_ref(), now);
+        self.wake(name, freed.unwrap_or(0).min(room.remaining))
     }
 
     /// A message of this key was accepted. Returns the replicas that waited for that, like
@@ -163,8 +163,8 @@ impl<N: Clone + Eq + Hash> KeyedStates<N> {
         if waiting.is_empty() {
             self.waiting.remove(name);
         }
-        let each = freed.div_ceil(count as u64);
-        woken.into_iter().map(|asker| (asker, each)).collect()
+        let units_each = freed.div_ceil(count as u64);
+        woken.into_iter().map(|asker| (asker, units_each)).collect()
     }
 
     /// Changes what was taken of a key. Returns the result of the change, if there was one.
@@ -197,8 +197,8 @@ impl<N: Clone + Eq + Hash> KeyedStates<N> {
     }
 
     fn cell(&self, name: &N, rule: &Rule, now: StoreTime) -> Cell {
-        let known = self.known.get(name).filter(|(_, dies)| *dies > now);
-        Cell::of(rule, known.map(|(state, _)| state.clone()), now)
+        let unexpired = self.known.get(name).filter(|(_, dies)| *dies > now);
+        Cell::of(rule, unexpired.map(|(state, _)| state.clone()), now)
     }
 
     /// What was not changed is not written.

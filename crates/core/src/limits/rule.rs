@@ -153,8 +153,8 @@ impl Rule {
     #[must_use]
     pub fn as_of(&self, taken: &KindState, now: StoreTime) -> Option<(KindState, bool)> {
         let now = now.as_micros();
-        of_kind!(self, Some(taken), |kind, own, wrap| {
-            let (settled, ahead) = kind.as_of(own?, now);
+        of_kind!(self, Some(taken), |kind, kind_state, wrap| {
+            let (settled, ahead) = kind.as_of(kind_state?, now);
             Some((wrap(settled), ahead))
         })
     }
@@ -166,7 +166,8 @@ impl Rule {
         let all = units + self.owed(state, now);
         let fit = match state.filter(|_| all > self.max_cost()) {
             Some(state) => self.fit_behind_debt(state, units),
-            None => of_kind!(self, taken(state), |kind, own, _| kind.fit(own, at, all)),
+            None => of_kind!(self, taken(state), |kind, kind_state, _| kind
+                .fit(kind_state, at, all)),
         };
         let quota = state.and_then(|state| state.quota.at(now));
         match (quota.filter(|quota| units > quota.units), fit) {
@@ -197,8 +198,8 @@ impl Rule {
         ticket: Ticket,
     ) -> KindState {
         let now = now.as_micros();
-        of_kind!(self, taken(state), |kind, own, wrap| wrap(
-            kind.take(own, now, units, ticket)
+        of_kind!(self, taken(state), |kind, kind_state, wrap| wrap(
+            kind.take(kind_state, now, units, ticket)
         ))
     }
 
@@ -211,8 +212,8 @@ impl Rule {
         now: StoreTime,
     ) -> Option<KindState> {
         let now = now.as_micros();
-        of_kind!(self, Some(&state.taken), |kind, own, wrap| kind
-            .refund(own?, unused, now)
+        of_kind!(self, Some(&state.taken), |kind, kind_state, wrap| kind
+            .refund(kind_state?, unused, now)
             .map(wrap))
     }
 
@@ -237,7 +238,8 @@ impl Rule {
 
     pub(super) fn room_of_kind(&self, state: Option<&LimitState>, now: StoreTime) -> Room {
         let at = now.as_micros();
-        of_kind!(self, taken(state), |kind, own, _| kind.room(own, at))
+        of_kind!(self, taken(state), |kind, kind_state, _| kind
+            .room(kind_state, at))
     }
 
     /// How long the limit takes for this many units at its rate, in microseconds.
@@ -258,8 +260,8 @@ impl Rule {
     /// questions.
     #[must_use]
     pub fn expires_at(&self, state: &LimitState) -> StoreTime {
-        let dies = of_kind!(self, Some(&state.taken), |kind, own, _| own
-            .map_or(0, |own| kind.expires_at(own)));
+        let dies = of_kind!(self, Some(&state.taken), |kind, kind_state, _| kind_state
+            .map_or(0, |kind_state| kind.expires_at(kind_state)));
         StoreTime::from_micros(dies.max(state.quota.until).max(self.paid_at(state)))
     }
 
@@ -270,8 +272,8 @@ impl Rule {
 
     /// From when on nothing that was taken counts, in microseconds.
     pub(super) fn back_at(&self, taken: &KindState) -> u64 {
-        of_kind!(self, Some(taken), |kind, own, _| own
-            .map_or(0, |own| kind.back_at(own)))
+        of_kind!(self, Some(taken), |kind, kind_state, _| kind_state
+            .map_or(0, |kind_state| kind.back_at(kind_state)))
     }
 
     /// The state of a key of which nothing was taken. `None`: there is none, or no downstream reports what
@@ -379,10 +381,10 @@ impl Rule {
     ) -> Option<(KindState, u64)> {
         match (self, taken) {
             (Self::Concurrency(rule), KindState::Concurrency(calls)) => {
-                let left = rule.release(calls, ticket, now.as_micros())?;
+                let remaining_calls = rule.release(calls, ticket, now.as_micros())?;
                 let ended = calls.calls.iter().filter(|call| call.ticket == ticket);
                 let units = ended.map(|call| call.units).sum();
-                Some((KindState::Concurrency(left), units))
+                Some((KindState::Concurrency(remaining_calls), units))
             }
             (Self::Once(_), KindState::Once(claim)) => {
                 Some((KindState::Once(Once::release(claim, ticket)?), 1))

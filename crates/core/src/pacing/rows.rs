@@ -84,7 +84,7 @@ impl Rows {
     /// lacks: otherwise each would lease two slots and leave one unused.
     pub(super) fn demands(&self, sum: Sum) -> (u64, u64) {
         // Nothing is sent at slots that were collected: a message is sent at one that is still to come.
-        let collected = self.collected.len() as u64;
+        let collected = self.collected_main().count() as u64;
         let missing = |units: u64| units.saturating_sub(collected).max(units.min(1));
         match &self.reserve {
             None => (missing(sum.units), 0),
@@ -96,10 +96,16 @@ impl Rows {
         }
     }
 
+    /// The collected slots that count for any message: those of the reserve are for urgent messages.
+    pub(super) fn collected_main(&self) -> impl Iterator<Item = &Slot> {
+        let of_main = self.collected.iter().filter(|(of, _)| *of == Row::Main);
+        of_main.map(|(_, slot)| slot)
+    }
+
     /// How many of the next messages, with these costs, have their slots already.
     pub(super) fn provided(&self, costs: &[u64]) -> usize {
         let spread = self.main.pace().spread();
-        let collected = self.collected.iter().map(|(_, slot)| slot.at);
+        let collected = self.collected_main().map(|slot| slot.at);
         let mut run = VecDeque::new();
         let mut provided = 0;
         for at in collected.chain(self.main.slots()) {

@@ -94,9 +94,13 @@ fn an_operator_ends_a_freeze_of_what_nothing_paces_once_the_store_knows_of_it() 
         pacing.due(Row::Main, at(12)).is_none(),
         "the store was asked before it knew"
     );
-    pacing.note_freeze(Row::Main, &store_says(0, 3_600_000_000), at(13));
-    assert!(pacing.due(Row::Main, at(14)).is_none());
-    pacing.note_freeze(Row::Main, &store_says(2, 0), at(15));
+    pacing.note_freeze(Row::Main, &store_says(3, 3_600_000_003), at(13));
+    pacing.note_freeze(Row::Main, &store_says(2, 0), at(14));
+    assert!(
+        pacing.due(Row::Main, at(14)).is_none(),
+        "that word was overtaken"
+    );
+    pacing.note_freeze(Row::Main, &store_says(4, 0), at(15));
     assert!(pacing.due(Row::Main, at(15)).is_some(), "it was ended");
     // The store is away.
     pacing.freeze_by_answer(hour, at(20));

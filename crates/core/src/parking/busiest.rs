@@ -27,7 +27,11 @@ impl BusiestTenants {
     pub fn note_call(&mut self, tenant: u64, now: Mono) {
         self.age(now);
         self.total = self.total.saturating_add(1);
-        if let Some((_, count)) = self.counts.iter_mut().find(|(known, _)| *known == tenant) {
+        if let Some((_, count)) = self
+            .counts
+            .iter_mut()
+            .find(|(counted, _)| *counted == tenant)
+        {
             *count = count.saturating_add(1);
         } else if self.counts.len() < COUNTED {
             self.counts.push((tenant, 1));

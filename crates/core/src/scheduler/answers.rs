@@ -172,8 +172,8 @@ impl<T: Queued> Scheduler<T> {
 
     /// No message of this route passes before `until`.
     pub(super) fn report_used_up(&mut self, route: usize, until: Mono) {
-        let said = |step: &Action<T>| matches!(step, Action::UsedUp { route: known, until: at } if *known == route && *at >= until);
-        if !self.next_actions.iter().any(said) {
+        let is_reported = |step: &Action<T>| matches!(step, Action::UsedUp { route: reported_route, until: at } if *reported_route == route && *at >= until);
+        if !self.next_actions.iter().any(is_reported) {
             self.next_actions.push_back(Action::UsedUp { route, until });
         }
     }

@@ -164,8 +164,8 @@ impl<T: Queued> Scheduler<T> {
         let Some(questions) = &self.questions else {
             return (Vec::new(), 0);
         };
-        let each = self.next_to_ask().map_or(1, |item| item.cost().get());
-        let most = questions.candidates(wanted.div_ceil(u64::from(each)));
+        let cost_of_next = self.next_to_ask().map_or(1, |item| item.cost().get());
+        let most = questions.candidates(wanted.div_ceil(u64::from(cost_of_next)));
         let (mut wanted, mut batch) = (wanted, Vec::new());
         while wanted > 0 && batch.len() < most {
             let Some(item) = self.pop_to_ask() else {

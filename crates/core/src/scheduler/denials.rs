@@ -42,7 +42,7 @@ pub(super) struct AnswerTimes {
 
 impl AnswerTimes {
     /// When the answer came, and the time of the store in it.
-    pub(super) const fn answered_at(&self) -> Now {
+    pub(super) const fn answer_time(&self) -> Now {
         Now {
             local: self.now,
             store: self.decided,
@@ -99,12 +99,12 @@ impl<T: Queued> Scheduler<T> {
             return self.put_back_first(item, times.now);
         };
         let mut answer = self.key_answer(denial.fits, 0, times);
-        let place = self.place(&item, key, denial, times.answered_at());
+        let place = self.place(&item, key, denial, times.answer_time());
         if !matches!(place, WaitPlace::Here | WaitPlace::Route(_)) {
             self.key_queues
                 .note_answer_if_queued(key, answer, times.sent);
             self.restore_start_tag(&item);
-            return self.leaves(item, place, denial, times.answered_at());
+            return self.leaves(item, place, denial, times.answer_time());
         }
         if let WaitPlace::Route(until) = place {
             self.report_used_up(item.route(), until);
@@ -119,7 +119,10 @@ impl<T: Queued> Scheduler<T> {
     /// A key of a message is known to be full: it is sent away without a question, unless memory has a place
     /// by now.
     pub(super) fn send_away_full(&mut self, item: T, key: KeyId, now: Mono) {
-        let by = item.keys().position(|own| own == key).unwrap_or(0);
+        let by = item
+            .keys()
+            .position(|item_key| item_key == key)
+            .unwrap_or(0);
         let clock = self.questions.as_ref().map(Questions::clock);
         let store_now = clock.and_then(|clock| clock.to_store(now));
         let decided = store_now.unwrap_or_default();
@@ -129,13 +132,13 @@ impl<T: Queued> Scheduler<T> {
             until: decided,
             room: None,
         };
-        let both = Now {
+        let clock_times = Now {
             local: now,
             store: decided,
         };
-        match self.place(&item, key, &denial, both) {
+        match self.place(&item, key, &denial, clock_times) {
             WaitPlace::Here | WaitPlace::Route(_) => self.key_queues.join(key, item),
-            place => self.leaves(item, place, &denial, both),
+            place => self.leaves(item, place, &denial, clock_times),
         }
     }
 

@@ -69,7 +69,10 @@ impl<T: Queued> KeyQueues<T> {
     /// Whether one more message of its route may wait for this key.
     pub(super) fn has_room(&self, item: &T, key: KeyId) -> bool {
         // When a refused key passes again is not known, even to messages that waited for it elsewhere.
-        let is_refused = self.queues.get(&key).is_some_and(|queue| queue.refused);
+        let is_refused = self
+            .queues
+            .get(&key)
+            .is_some_and(|queue| queue.refused_until.is_some());
         let room = match is_refused {
             true => item.prefetch() / 2,
             false => item.memory_room(key),
@@ -83,13 +86,13 @@ impl<T: Queued> KeyQueues<T> {
         if self.queues.is_empty() {
             return None;
         }
-        let own = order(item);
+        let item_order = order(item);
         let blocking = item.keys().filter_map(|key| {
             let queue = self.queues.get(&key)?;
             let before = queue
                 .waiting
                 .first_key_value()
-                .is_some_and(|(first, _)| *first < own);
+                .is_some_and(|(first, _)| *first < item_order);
             let busy = queue.asked >= queue.at_once();
             (queue.is_closed(now) || before || busy).then_some((queue.opens(), key))
         });
@@ -123,7 +126,7 @@ impl<T: Queued> KeyQueues<T> {
     pub(super) fn note_answer(&mut self, key: KeyId, answer: KeyAnswer, sent: Mono) {
         self.change(key, |queue| match answer {
             // This message is called, and the others of the key wait for its answer.
-            KeyAnswer::Now(_) if queue.refused => queue.close(sent + PROBE),
+            KeyAnswer::Now(_) if queue.refused_until.is_some() => queue.refuse(sent + PROBE),
             KeyAnswer::Now(units) => queue.clear_full(units.max(1)),
             // Notices do not come in order with answers: the notice that calls ended may be newer than this.
             KeyAnswer::Full(_) if queue.freed_at > Some(sent) => queue.clear_full(1),
@@ -146,17 +149,14 @@ impl<T: Queued> KeyQueues<T> {
         if self.queues.len() >= MOST_KEYS && !self.queues.contains_key(&key) {
             return;
         }
-        self.change(key, |queue| {
-            queue.refused = true;
-            queue.close(until);
-        });
+        self.change(key, |queue| queue.refuse(until));
     }
 
     /// The downstream accepts it again.
     pub(super) fn note_pass(&mut self, key: KeyId) {
         if self.queues.contains_key(&key) {
             self.change(key, |queue| {
-                queue.refused = false;
+                queue.refused_until = None;
                 queue.open(1);
             });
         }
@@ -172,7 +172,7 @@ impl<T: Queued> KeyQueues<T> {
                     queue.free_interval = Some(
                         queue
                             .free_interval
-                            .map_or(apart, |each| smoothed(each, apart)),
+                            .map_or(apart, |interval| smoothed(interval, apart)),
                     );
                 }
                 queue.has_units(queue.asked + units);
@@ -194,9 +194,9 @@ impl<T: Queued> KeyQueues<T> {
     /// A message of a full key is sent away until `until`: the next one that is sent away comes back after that.
     pub(super) fn note_sent_away(&mut self, key: KeyId, until: Mono) {
         if let Some(queue) = self.queues.get_mut(&key)
-            && let Some(each) = queue.free_interval
+            && let Some(interval) = queue.free_interval
         {
-            queue.next_return = until + each;
+            queue.next_return = until + interval;
         }
     }
 
@@ -281,12 +281,20 @@ impl<T: Queued> KeyQueues<T> {
         queue.is_some_and(|queue| !queue.waiting.is_empty())
     }
 
-    /// Forgets what limits said of keys that nothing waits for. What the downstream refuses stays closed.
-    pub(super) fn forget(&mut self) {
-        self.queues
-            .retain(|_, queue| queue.refused || !queue.is_idle());
-        self.openings
-            .retain(|(_, key)| self.queues.contains_key(key));
+    /// Forgets what limits said of keys that nothing waits for. What the downstream refuses stays closed, for as long
+    /// as it refuses it.
+    pub(super) fn forget(&mut self, now: Mono) {
+        let queues = self.queues.iter();
+        let idle: Vec<KeyId> = queues
+            .filter(|(_, queue)| queue.is_idle())
+            .map(|(key, _)| *key)
+            .collect();
+        for key in idle {
+            self.change(key, |queue| match queue.refused_until {
+                Some(until) if until > now => queue.refuse(until),
+                _ => queue.open(1),
+            });
+        }
     }
 
     /// Takes out all messages that `unwanted` says yes to, by priority and age.

@@ -48,7 +48,7 @@ const FIRST_WANTED: u64 = 8;
 /// Pauses after a store that did not answer.
 const BACKOFF: Backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(2));
 /// A mapping of the store's clock that is wrong by no more is good enough.
-const GOOD_ERROR: Duration = Duration::from_millis(1);
+const GOOD_CLOCK_ERROR: Duration = Duration::from_millis(1);
 /// Shares are counted in parts of this.
 const SHARE_SCALE: u64 = 1024;
 /// Added to a wait for a key: a question that arrives a moment too early is denied once more.
@@ -318,7 +318,7 @@ impl Questions {
         if wanted > 0 && counts.slots >= wanted {
             self.most_at_once = (self.most_at_once + self.most_at_once / 16 + 1).min(MOST_WANTED);
         }
-        let fine = GOOD_ERROR.min(self.permit_validity / 4);
+        let fine = GOOD_CLOCK_ERROR.min(self.permit_validity / 4);
         self.clock.follow(sent, decided, now, fine);
         // It was decided after the question was sent, and not before the time of the mapping.
         let error = self.clock.error(now).unwrap_or_default();

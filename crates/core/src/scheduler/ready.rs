@@ -354,17 +354,17 @@ impl<T: Queued> Level<T> {
 
     fn restore_start_tag(&mut self, item: &T, open_keys: usize) {
         let name = item.share().tenant;
-        let Some(known) = self.tenants.get(&name).map(|tenant| tenant.start_tag) else {
+        let Some(current_tag) = self.tenants.get(&name).map(|tenant| tenant.start_tag) else {
             return;
         };
         let step = stride(item);
-        let start_tag = known.saturating_sub(step).max(self.earliest());
+        let start_tag = current_tag.saturating_sub(step).max(self.earliest());
         // The step of the clock is undone too, but the clock never falls behind the first tag.
         let sharing = (self.start_tags.len() + open_keys) as u64 + 1;
         let back = self.clock.saturating_sub(step / sharing);
         let first = self.start_tags.first().map_or(0, |(first, _)| *first);
         self.clock = self.clock.min(back.max(first));
-        if start_tag < known {
+        if start_tag < current_tag {
             self.set_start_tag(name, start_tag);
         }
     }

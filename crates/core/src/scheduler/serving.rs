@@ -247,7 +247,7 @@ impl<T: Queued> Scheduler<T> {
     /// Lets the messages that wait for keys ask again: earlier answers of their limits no longer count.
     pub fn reopen(&mut self, whose: impl FnMut(&T) -> bool, now: Mono) {
         let again = self.key_queues.extract(whose);
-        self.key_queues.forget();
+        self.key_queues.forget(now);
         for item in again {
             self.push(item, now);
         }

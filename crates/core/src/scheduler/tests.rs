@@ -11,7 +11,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use super::bench::{Bench, Item, pace};
-use super::key_queues::KeyQueues;
+use super::key_queues::{KeyAnswer, KeyQueues};
 use super::*;
 use crate::gate::{GateChange, SendRule, ShutReason};
 use crate::leases::{Availability, WaitReason};

@@ -100,11 +100,11 @@ impl ClockMap {
             since: received,
             readings: 1,
         };
-        let Some(known) = self.known else {
+        let Some(earlier) = self.known else {
             self.known = Some(fresh);
             return ClockReading::First;
         };
-        let (known_low, known_high) = known.bounds(received);
+        let (known_low, known_high) = earlier.bounds(received);
         let apart = (low - known_high).max(known_low - high);
         if apart > signed(STEP_MIN) {
             return ClockReading::Stepped;
@@ -115,14 +115,14 @@ impl ClockMap {
             (low.max(known_low), high.min(known_high))
         };
         // Without the drift since.
-        let width = known.high - known.low;
+        let width = earlier.high - earlier.low;
         let narrowed = width > 2 * (high - low).max(signed(micros(fine)));
         self.known = Some(OffsetBounds {
             low,
             high,
             at: received,
-            since: if narrowed { received } else { known.since },
-            readings: known.readings.saturating_add(1),
+            since: if narrowed { received } else { earlier.since },
+            readings: earlier.readings.saturating_add(1),
         });
         ClockReading::Agrees
     }
@@ -165,26 +165,26 @@ impl ClockMap {
     #[must_use]
     pub fn held_for(&self, length: Duration, now: Mono) -> bool {
         self.known
-            .is_some_and(|known| now.since(known.since) >= length)
+            .is_some_and(|bounds| now.since(bounds.since) >= length)
     }
 
     /// From when on [`ClockMap::held_for`] holds; the clock's zero if nothing is known.
     #[must_use]
     pub fn trusted_from(&self, length: Duration) -> Mono {
         self.known
-            .map_or(Mono::default(), |known| known.since + length)
+            .map_or(Mono::default(), |bounds| bounds.since + length)
     }
 
     /// How many answers the mapping rests on.
     #[must_use]
     pub fn readings(&self) -> u32 {
-        self.known.map_or(0, |known| known.readings)
+        self.known.map_or(0, |bounds| bounds.readings)
     }
 
     /// When the mapping was last checked against the store; `None`: no answer yet.
     #[must_use]
     pub fn checked_at(&self) -> Option<Mono> {
-        self.known.map(|known| known.at)
+        self.known.map(|bounds| bounds.at)
     }
 
     /// The store's time at a local time; `None`: no answer yet.

@@ -25,7 +25,7 @@ pub(super) async fn read_out(mut body: AnswerBody, mut kept: Option<&mut Vec<u8>
     if kept.is_none() && body.size_hint().lower() > MAX_ANSWER as u64 {
         return AnswerRead::Enough;
     }
-    let mut left = MAX_ANSWER;
+    let mut room_left = MAX_ANSWER;
     while let Some(frame) = body.frame().await {
         let Ok(frame) = frame else {
             return AnswerRead::Cut(Silence::Connection);
@@ -34,13 +34,13 @@ pub(super) async fn read_out(mut body: AnswerBody, mut kept: Option<&mut Vec<u8>
             continue;
         };
         if let Some(kept) = kept.as_deref_mut() {
-            kept.extend_from_slice(&data[..data.len().min(left)]);
+            kept.extend_from_slice(&data[..data.len().min(room_left)]);
         }
-        let Some(still_left) = left.checked_sub(data.len()) else {
+        let Some(still_left) = room_left.checked_sub(data.len()) else {
             return AnswerRead::Enough;
         };
-        left = still_left;
-        if left == 0 && !body.is_end_stream() {
+        room_left = still_left;
+        if room_left == 0 && !body.is_end_stream() {
             return AnswerRead::Enough;
         }
     }

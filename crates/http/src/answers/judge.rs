@@ -80,12 +80,12 @@ impl HttpJudge {
         reply: HttpReply<'_>,
         now: SystemTime,
     ) -> Option<AnswerMeaning> {
-        let said = match reply.found.outcome {
+        let stated_meaning = match reply.found.outcome {
             TemplateOutcome::Meaning(meaning) => Some(meaning),
             TemplateOutcome::Nothing | TemplateOutcome::Failed => self.0.said(reply.body),
         };
         let read = || waits(reply.headers, reply.found.wait, now);
-        let meaning = match said.or_else(|| self.listed_meaning(reply.status)) {
+        let meaning = match stated_meaning.or_else(|| self.listed_meaning(reply.status)) {
             Some(meaning) => meaning,
             // The usual answer needs no more.
             None if reply.status / 100 == 2 => Meaning::Accepted,
@@ -93,7 +93,7 @@ impl HttpJudge {
         };
         let is_unsure = match meaning {
             Meaning::Accepted => reply.lacks || reply.found.outcome == TemplateOutcome::Failed,
-            Meaning::Permanent => reply.lacks && said.is_none(),
+            Meaning::Permanent => reply.lacks && stated_meaning.is_none(),
             _ => false,
         };
         let needs_wait = !matches!(meaning, Meaning::Accepted | Meaning::Permanent);

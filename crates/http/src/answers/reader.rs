@@ -199,7 +199,7 @@ impl AnswerReader {
             body: body.clone(),
             is_whole: read == AnswerRead::Whole,
         });
-        let said = context.read_templates(&self.words, answer.as_ref());
+        let template_findings = context.read_templates(&self.words, answer.as_ref());
         // The usual answer is judged without them.
         let headers_by_name = OnceCell::new();
         let reply = HttpReply {
@@ -213,12 +213,14 @@ impl AnswerReader {
                 && matches!(read, AnswerRead::Cut(_) | AnswerRead::Unreadable),
             may_repeat: context.may_repeat,
             found: TemplateFindings {
-                outcome: said.outcome,
-                wait: said.wait.as_deref(),
+                outcome: template_findings.outcome,
+                wait: template_findings.wait.as_deref(),
             },
         };
         let leads_to = redirect::leads_to(status, &head.headers, &context.uri, self.is_fixed);
-        let detail = named(status) + &leads_to.unwrap_or_default() + &unread(read, why, said.why);
+        let detail = named(status)
+            + &leads_to.unwrap_or_default()
+            + &unread(read, why, template_findings.why);
         let Some(judged) = self.judge.judge_reply(reply, SystemTime::now()) else {
             let silence = match read {
                 AnswerRead::Cut(silence) => silence,

@@ -80,12 +80,12 @@ impl HttpJudge {
 
     /// The ways in which there is no answer.
     fn silences(&self, meaning: Meaning) -> Vec<String> {
-        let each = [
+        let silences = [
             (Silence::Timeout, "timeout"),
             (Silence::Connection, "connection"),
             (Silence::Unreadable, "unreadable"),
         ];
-        let words = each.into_iter().filter_map(|(silence, word)| {
+        let words = silences.into_iter().filter_map(|(silence, word)| {
             let listed = self.listed_silence(silence);
             let is_this = listed.unwrap_or(Meaning::Transient) == meaning;
             is_this.then(|| format!("{word}{}", mark(listed.is_none())))

@@ -92,8 +92,8 @@ impl Lifetimes {
         if self.open.load(Ordering::Relaxed) > self.most {
             return Duration::ZERO;
         }
-        let known = [promised(headers), lock(&self.seen).after];
-        let bounds = known.into_iter().flatten().map(most_of);
+        let idle_times = [promised(headers), lock(&self.seen).after];
+        let bounds = idle_times.into_iter().flatten().map(most_of);
         bounds.fold(self.idle, Duration::min)
     }
 

@@ -264,8 +264,8 @@ impl CallCheck {
         let Some(chosen) = chosen else {
             return;
         };
-        let known = self.armed.as_ref();
-        if known.is_none_or(|(known, _)| !Arc::ptr_eq(&known.0, &chosen.0)) {
+        let armed = self.armed.as_ref();
+        if armed.is_none_or(|(check, _)| !Arc::ptr_eq(&check.0, &chosen.0)) {
             let call = chosen.arm(self.leave_by);
             self.armed = Some((chosen, call));
         }

@@ -51,7 +51,7 @@ impl RotatingAuth {
     }
 
     /// Changes with the secret.
-    pub(crate) fn edition(&self) -> u64 {
+    pub(crate) fn version(&self) -> u64 {
         self.0.version().number()
     }
 

@@ -57,11 +57,11 @@ impl AwsSigner {
     /// # Errors
     /// When there are no credentials where the settings say.
     pub(crate) fn new(settings: &AwsSigv4, file: Secret) -> Result<Self, Misconfigured> {
-        let own = read(settings, &file)?;
+        let own_credentials = read(settings, &file)?;
         Ok(Self {
             settings: settings.clone(),
             file,
-            own: Mutex::new(own.map(Arc::new)),
+            own: Mutex::new(own_credentials.map(Arc::new)),
         })
     }
 
@@ -86,8 +86,8 @@ impl AwsSigner {
         now: SystemTime,
         given: Option<&Credentials>,
     ) -> Result<(), Undecodable> {
-        let own = lock(&self.own).clone();
-        let Some(credentials) = given.or(own.as_deref()) else {
+        let own_credentials = lock(&self.own).clone();
+        let Some(credentials) = given.or(own_credentials.as_deref()) else {
             return Ok(());
         };
         let is_signed = |name: &HeaderName| {

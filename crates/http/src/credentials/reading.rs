@@ -48,6 +48,8 @@ struct Source<T> {
 struct State<T> {
     value: T,
     version: SecretVersion,
+    /// How often they were read again.
+    reads: u64,
     times: RereadTimes,
 }
 
@@ -59,6 +61,7 @@ impl<T: Clone + Send + 'static> Reread<T> {
             state: Mutex::new(State {
                 value,
                 version: SecretVersion(0),
+                reads: 0,
                 times: RereadTimes::new(),
             }),
             read: Box::new(read),
@@ -81,10 +84,12 @@ impl<T: Clone + Send + 'static> Reread<T> {
         if !matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
             return;
         }
+        let reads = || lock(&self.0.state).reads;
+        let reads_before = reads();
         let reading = async {
             let turn = Arc::clone(&self.0.turns).lock_owned().await;
-            let is_due = lock(&self.0.state).times.take_refusal();
-            if is_due {
+            let was_read = reads() != reads_before;
+            if !was_read && lock(&self.0.state).times.take_refusal() {
                 // A read that panicked made no value.
                 self.read(turn).await.ok();
             }
@@ -121,8 +126,10 @@ impl<T: Clone + Send + 'static> Reread<T> {
 
 impl<T> Source<T> {
     fn refresh(&self) {
-        if let Some(value) = (self.read)() {
-            let mut state = lock(&self.state);
+        let read = (self.read)();
+        let mut state = lock(&self.state);
+        state.reads += 1;
+        if let Some(value) = read {
             (state.value, state.version) = (value, SecretVersion(state.version.0 + 1));
         }
     }

@@ -52,13 +52,13 @@ impl NamedSecrets {
     }
 
     /// Changes with the values.
-    pub(crate) fn edition(&self) -> u64 {
+    pub(crate) fn version(&self) -> u64 {
         self.0.version().number()
     }
 
     /// Whether a request that was made with these may be sent.
-    pub(crate) fn is_current(&self, edition: SecretVersion) -> bool {
-        self.0.version() == edition
+    pub(crate) fn is_current(&self, version: SecretVersion) -> bool {
+        self.0.version() == version
     }
 
     /// Reads them again if this answer refuses the credentials.

@@ -113,7 +113,7 @@ impl AnySigning {
 pub(crate) struct RequestSignature {
     at: SystemTime,
     /// With which secret.
-    edition: u64,
+    version: u64,
     /// To sign it again.
     signing: AnySigning,
 }
@@ -125,11 +125,11 @@ const QUICK: usize = 64 * 1024;
 const FRESH: Duration = Duration::from_secs(60);
 
 impl RequestSignature {
-    /// The signature was made then, with the secret of this edition.
-    pub(crate) const fn new(at: SystemTime, edition: u64, signing: AnySigning) -> Self {
+    /// The signature was made then, with the secret of this version.
+    pub(crate) const fn new(at: SystemTime, version: u64, signing: AnySigning) -> Self {
         Self {
             at,
-            edition,
+            version,
             signing,
         }
     }
@@ -141,13 +141,13 @@ impl RequestSignature {
     pub(crate) async fn renew(
         self,
         mut request: Request<Bytes>,
-        edition: u64,
+        version: u64,
         given: Option<&CallToken>,
     ) -> Result<Request<Bytes>, NotSent> {
         let now = SystemTime::now();
         if request.body().len() > QUICK {
             let age = now.duration_since(self.at).unwrap_or_default();
-            return match age <= FRESH && self.edition == edition {
+            return match age <= FRESH && self.version == version {
                 true => Ok(request),
                 false => Box::pin(self.aside(request, given.cloned())).await,
             };

@@ -127,8 +127,8 @@ impl Tokens {
         let mut guard = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
         let shared = guard.get_or_insert_default();
         shared.retain(|_, tokens| tokens.strong_count() > 0);
-        if let Some(known) = shared.get(&identity).and_then(Weak::upgrade) {
-            return Ok(Some(known));
+        if let Some(shared_tokens) = shared.get(&identity).and_then(Weak::upgrade) {
+            return Ok(Some(shared_tokens));
         }
         let client = client(&source, http, credentials)?;
         let tokens = Arc::new(Self {

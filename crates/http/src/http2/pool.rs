@@ -178,7 +178,7 @@ impl Pool {
             let mut state = lock(&self.state);
             state
                 .connections
-                .retain(|known| !Arc::ptr_eq(known, connection));
+                .retain(|pooled| !Arc::ptr_eq(pooled, connection));
             if !connection.has_carried() {
                 state.wasted.failed(clock::now(), rand::random());
             }

@@ -33,7 +33,8 @@ impl KeyedCharges {
 
     /// Whether the limit of this key counts calls in flight.
     pub(crate) fn counts_calls(&self, key: KeyId) -> bool {
-        let mut both = self.keys.iter().zip(&self.charges);
-        both.any(|(own, charge)| *own == key && charge.limit.counts_calls())
+        let mut keys_and_charges = self.keys.iter().zip(&self.charges);
+        keys_and_charges
+            .any(|(charge_key, charge)| *charge_key == key && charge.limit.counts_calls())
     }
 }

@@ -25,9 +25,9 @@ impl Measures {
 
     /// The downstream refuses, though the limit was kept. Returns whether that is new.
     pub(crate) fn note_refusal(&self, now: Mono) -> bool {
-        let was = self.was_refused(now);
+        let was_refused = self.was_refused(now);
         *lock(&self.refused) = Some(now);
-        !was
+        !was_refused
     }
 
     /// How late calls leave, as far as a window of this length should allow for it; `None`: too few calls.

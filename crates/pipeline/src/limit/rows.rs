@@ -62,10 +62,10 @@ impl SlotSource {
 impl PacedRows {
     /// The policy has changed.
     pub(crate) fn follow_policy(&mut self, policy: &CurrentPolicy, paces: &RowPaces) {
-        let known = policy.stored.version;
-        (self.main.pace, self.main.known) = (paces.main, known);
+        let version = policy.stored.version;
+        (self.main.pace, self.main.known) = (paces.main, version);
         if let (Some(reserve), Some(pace)) = (&mut self.reserve, paces.reserve) {
-            (reserve.pace, reserve.known) = (pace, known);
+            (reserve.pace, reserve.known) = (pace, version);
         }
     }
 

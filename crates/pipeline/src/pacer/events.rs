@@ -23,11 +23,13 @@ use sluiced_ports::limits::key_id;
 use sluiced_ports::store::{Notice, StoreError};
 use sluiced_telemetry::waits::WaitsFor;
 
+/// How long a notice of a freeze holds where the store does not answer.
+const UNCONFIRMED: Duration = Duration::from_secs(30);
+
 impl Pacer {
     /// The keyed limits answered a question.
     pub(super) fn on_admission_answer(&mut self, answered: AnsweredQuestion) {
-        let (scheduler, handle) = (&mut self.scheduler, &self.handle);
-        self.admission.take_answer(answered, scheduler, handle);
+        self.admission.take_answer(answered, &mut self.scheduler);
         // The messages of the question are in the scheduler again.
         self.give_back_if_stopping();
         self.hold_shut();
@@ -76,12 +78,13 @@ impl Pacer {
         }
     }
 
-    /// One event changes the scheduler, a route or what the pacer does. The next steps of the loop do what follows from it.
+    /// One event changes the scheduler, a route or what the pacer does. The next steps of the loop do what follows from
+    /// it.
     pub(super) fn on_event(&mut self, event: PacerEvent) {
         let now = clock::now();
         match event {
             PacerEvent::Decoded(messages) => self.on_decoded(messages, now),
-            PacerEvent::CallAgain(waiting) => self.put_back(vec![*waiting]),
+            PacerEvent::WaitAgain(waiting) => self.put_back(vec![*waiting]),
             PacerEvent::CallsEnded(calls) => {
                 for call in &calls {
                     let charge = call.charge();
@@ -143,9 +146,13 @@ impl Pacer {
                     Some(row) if self.handle.is_paced() => {
                         self.scheduler.pacing_mut().note_freeze(row, &freeze, now);
                     }
-                    // Another database of the same Redis has the same channel, and no generation of a schedule tells
-                    // that the freeze is of that one.
-                    Some(_) => self.handle.look_at_freeze(),
+                    // Another database of the same Redis has the same channel, and no generation of a schedule shows
+                    // whose freeze it is. So it holds until the store is asked, soon or with the route's pause.
+                    Some(_) => {
+                        let length = freeze.until.since(freeze.now).min(UNCONFIRMED);
+                        self.scheduler.pacing_mut().freeze_for(length, now);
+                        self.handle.look_at_freeze();
+                    }
                     None => {}
                 }
             }

@@ -85,8 +85,10 @@ impl Pacer {
         let now = clock::now();
         // Before the time of the store is known, the limit says of each message that it is paused.
         let here = self.handle.known_store_time(now);
-        let left = paused.zip(here).map(|(until, here)| until.since(here));
-        let opens = left.filter(|left| !left.is_zero()).map(|left| now + left);
+        let pause_left = paused.zip(here).map(|(until, here)| until.since(here));
+        let opens = pause_left
+            .filter(|pause_left| !pause_left.is_zero())
+            .map(|pause_left| now + pause_left);
         match opens {
             Some(opens) => self.limit_pauses.insert(limit.to_owned(), opens),
             None => self.limit_pauses.remove(limit),

@@ -90,7 +90,7 @@ impl Pacer {
                 next,
             });
         }
-        let refunder = self.admission.refunder().clone();
+        let refunder = self.handle.refunder.clone();
         self.refunds.push(tokio::spawn(async move {
             Refunded {
                 has_room: refunder.refund_now(&granted).await,
@@ -107,16 +107,16 @@ impl Pacer {
             has_room,
             next,
         } = refunded;
+        if has_room {
+            for waiting in &messages {
+                self.scheduler.note_refund(waiting.keys());
+            }
+        }
         if let AfterRefund::Move(to) = next {
             let now = self.handle.store_time(clock::now());
             return messages
                 .into_iter()
                 .for_each(|waiting| waiting.job.move_to(&to, now));
-        }
-        if has_room {
-            for waiting in &messages {
-                self.scheduler.note_refund(waiting.keys());
-            }
         }
         let now = clock::now();
         for waiting in messages.into_iter().rev() {

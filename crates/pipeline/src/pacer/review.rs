@@ -23,7 +23,9 @@ impl Pacer {
             waits.push((WaitReason::Paused, WaitsFor::Pause));
         }
         for (why, what) in waits {
-            let until = shut.filter(|(_, is)| *is == why).map(|(until, _)| until);
+            let until = shut
+                .filter(|(_, shut_reason)| *shut_reason == why)
+                .map(|(until, _)| until);
             self.waits.set_whole(&self.handle.name, what, until);
         }
         let mut next = self.gates_due(now + ROUND);

@@ -93,17 +93,18 @@ impl Corrections {
                 let name = (Arc::clone(&correction.limit.name), correction.key);
                 // What no longer counts says nothing. Otherwise fewer units count, and the later end, as in the store
                 // (`core::limits::cell`).
-                let lasts = |known: &&LeftOfKey| known.length > now.since(known.at);
-                let known = self.left.get(&name).filter(lasts);
-                if known.is_none_or(|known| units <= known.units) {
-                    let rest = known.map(|known| known.length.saturating_sub(now.since(known.at)));
-                    let left = LeftOfKey {
+                let lasts = |earlier: &&LeftOfKey| earlier.length > now.since(earlier.at);
+                let earlier = self.left.get(&name).filter(lasts);
+                if earlier.is_none_or(|earlier| units <= earlier.units) {
+                    let rest =
+                        earlier.map(|earlier| earlier.length.saturating_sub(now.since(earlier.at)));
+                    let left_of_key = LeftOfKey {
                         limit: correction.limit,
                         units,
                         length: length.max(rest.unwrap_or_default()),
                         at: now,
                     };
-                    self.left.insert(name, left);
+                    self.left.insert(name, left_of_key);
                 }
             }
             Corrected::Less { .. } => self.less.push(correction),
@@ -115,8 +116,8 @@ impl Corrections {
 
     fn owe(&mut self, limit: &Arc<KeyedLimit>, key: LimitKey, units: u64) {
         let name = (Arc::clone(&limit.name), key);
-        let known = self.more.entry(name);
-        known.or_insert_with(|| (Arc::clone(limit), 0)).1 += units;
+        let owed_entry = self.more.entry(name);
+        owed_entry.or_insert_with(|| (Arc::clone(limit), 0)).1 += units;
     }
 
     /// Writes them. Under a policy that is not known yet nothing is written: units used beyond a cost are
@@ -154,7 +155,7 @@ impl Corrections {
 
     /// All of them, as they are true at `now`.
     fn take(&mut self, askers: u64, now: Mono) -> Vec<Correction> {
-        let more = self
+        let owed = self
             .more
             .drain()
             .map(|((_, key), (limit, units))| Correction {
@@ -162,11 +163,15 @@ impl Corrections {
                 key,
                 what: Corrected::More { units },
             });
-        let left = self
+        let left_of_keys = self
             .left
             .drain()
-            .map(|((_, key), left)| left.correction(key, askers, now));
-        self.less.drain(..).chain(more).chain(left).collect()
+            .map(|((_, key), left_of_key)| left_of_key.correction(key, askers, now));
+        self.less
+            .drain(..)
+            .chain(owed)
+            .chain(left_of_keys)
+            .collect()
     }
 }
 

@@ -69,11 +69,11 @@ impl Adapting {
         let Some(text) = policy.with(Change::Units(units)) else {
             return;
         };
-        let known = Arc::clone(&policy.stored);
+        let stored_policy = Arc::clone(&policy.stored);
         let declarer = self.declarer.clone();
         tokio::spawn(async move {
             let limit = &declarer.limit;
-            match declarer.replace(&known, &text, BY).await {
+            match declarer.replace(&stored_policy, &text, BY).await {
                 Ok(Some(_)) => info!(%limit, units, "the rate follows the downstream"),
                 // Another replica was first, or an operator.
                 Ok(None) => {}

@@ -67,7 +67,7 @@ impl FollowedHeadroom {
 
     /// The policy has changed; `None`: to one that cannot be used here.
     pub(super) fn follow_policy(&mut self, policy: Option<&Arc<CurrentPolicy>>, now: Mono) {
-        let before = self.known.take().map(|known| known.follow);
+        let before = self.known.take().map(|followed| followed.follow);
         let follows = policy.and_then(|policy| Some((policy.facts.follows?, policy)));
         let Some((bounds, policy)) = follows else {
             return;
@@ -88,30 +88,32 @@ impl FollowedHeadroom {
     /// Waits for the first handshakes. Returns the update that this replica needs before it makes calls under the
     /// current policy; `None`: it needs none.
     pub(super) async fn first(&self) -> Option<HeadroomUpdate> {
-        let known = self.known.as_ref()?;
+        let followed = self.known.as_ref()?;
         let ways = self.routes.iter().map(|(route, _)| route.way.first());
         futures::future::join_all(ways).await;
-        let facts = &known.policy.facts;
+        let facts = &followed.policy.facts;
         let seen = MostMeasured::of(&self.routes, facts, clock::now());
-        let headroom = known.follow.first(seen.measured(), &known.bounds)?;
+        let headroom = followed.follow.first(seen.measured(), &followed.bounds)?;
         Some(HeadroomUpdate {
-            text: known.policy.with(Change::Headroom(headroom))?,
+            text: followed.policy.with(Change::Headroom(headroom))?,
             why: seen.words(facts.is_paced),
         })
     }
 
     /// The update that should be made now, if one should.
     pub(super) fn wanted(&mut self, now: Mono) -> Option<HeadroomUpdate> {
-        let known = self.known.as_mut()?;
-        let facts = &known.policy.facts;
+        let followed = self.known.as_mut()?;
+        let facts = &followed.policy.facts;
         let seen = MostMeasured::of(&self.routes, facts, now);
-        let headroom = known.follow.wanted(seen.measured(), &known.bounds, now)?;
+        let headroom = followed
+            .follow
+            .wanted(seen.measured(), &followed.bounds, now)?;
         let is_more = seen.unseen > Some(facts.headroom.way);
         if let Some(why) = seen.unseen_words().filter(|_| is_more) {
             warn!(limit = %self.limit, "{why}: more is kept for the way");
         }
         Some(HeadroomUpdate {
-            text: known.policy.with(Change::Headroom(headroom))?,
+            text: followed.policy.with(Change::Headroom(headroom))?,
             why: seen.words(facts.is_paced),
         })
     }

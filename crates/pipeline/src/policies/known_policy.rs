@@ -63,8 +63,8 @@ impl KnownPolicy {
     }
 
     pub(super) fn is_new(&self, policy: &LimitPolicy) -> bool {
-        let known = self.known.as_ref();
-        known.is_none_or(|known| known.version != policy.version)
+        let known_policy = self.known.as_ref();
+        known_policy.is_none_or(|known_policy| known_policy.version != policy.version)
     }
 
     /// Parses a new policy; `None` if it cannot be used here.

@@ -98,10 +98,10 @@ impl Owner {
                     RENEWED
                 }
                 Ok(foreign) => {
-                    let words: Arc<str> =
+                    let refusal: Arc<str> =
                         owner::in_words(registration.shown(), &self.prefix, &foreign).into();
-                    ready.send_replace(Link::Down(Arc::clone(&words)));
-                    shown.send_replace(Ownership::Refused(words));
+                    ready.send_replace(Link::Down(Arc::clone(&refusal)));
+                    shown.send_replace(Ownership::Refused(refusal));
                     RENEWED
                 }
                 Err(error) => {
@@ -122,8 +122,8 @@ impl Owner {
 
     /// What is registered, once the fleet has a name.
     async fn registration(&mut self) -> Option<Registration> {
-        let known = self.fleet.wait_for(Option::is_some).await;
-        let fleet = known.ok()?.as_deref()?.to_vec();
+        let named_fleet = self.fleet.wait_for(Option::is_some).await;
+        let fleet = named_fleet.ok()?.as_deref()?.to_vec();
         let names = self.names.iter().cloned().collect();
         Some(Registration {
             format: STATE_FORMAT,

@@ -38,13 +38,13 @@ pub(crate) async fn follow(
     jitter: Jitter,
 ) {
     let mut notices = declarer.store.notices();
-    let mut known: Option<LimitPolicy> = None;
+    let mut known_policy: Option<LimitPolicy> = None;
     let mut failures = Failures::new(BACKOFF);
     loop {
         let declaration = Declaration {
             replica: declarer.replica.clone(),
             file: String::new(),
-            known: known.clone(),
+            known: known_policy.clone(),
         };
         // A command that resumes a route ends its freeze, too.
         pacer.ask_for_freeze().await;
@@ -52,15 +52,15 @@ pub(crate) async fn follow(
             Ok(policy) => {
                 failures.succeeded();
                 let version = |policy: &LimitPolicy| policy.version;
-                if known.as_ref().map(version) != Some(policy.version) {
-                    tell(&route.name, known.as_ref(), &policy);
+                if known_policy.as_ref().map(version) != Some(policy.version) {
+                    tell(&route.name, known_policy.as_ref(), &policy);
                     let pause = policy.pause.as_ref();
                     let pause = pause.map_or(RoutePause::None, |on| RoutePause::Until(on.until));
                     route.gate.with(|gate| gate.pause(pause));
                     pacer.send(PacerEvent::GateChanged);
                 }
                 let lasts = show(&route, &pacer, &policy, &waits);
-                known = Some(policy);
+                known_policy = Some(policy);
                 lasts.min(AGAIN - SPREAD + jitter.of(SPREAD))
             }
             Err(error) => {
@@ -68,7 +68,7 @@ pub(crate) async fn follow(
                 failures.failed(clock::now(), rand::random())
             }
         };
-        let version = known.as_ref().map(|known| known.version);
+        let version = known_policy.as_ref().map(|policy| policy.version);
         tokio::select! {
             () = tokio::time::sleep(wait) => {}
             news = news(&mut notices, &declarer.limit, version) => {
@@ -84,12 +84,12 @@ pub(crate) async fn follow(
 /// Shows whether the pause lasts. Returns for how long that is true.
 fn show(route: &Route, pacer: &PacerHandle, policy: &LimitPolicy, waits: &Waits) -> Duration {
     let now = clock::now();
-    let left = match (&policy.pause, pacer.known_store_time(now)) {
+    let pause_left = match (&policy.pause, pacer.known_store_time(now)) {
         (None, _) => Duration::ZERO,
         (Some(_), None) => return BACKOFF.base,
         (Some(pause), Some(here)) => pause.until.since(here),
     };
-    let until = (!left.is_zero()).then(|| now + left);
+    let until = (!pause_left.is_zero()).then(|| now + pause_left);
     route
         .meters
         .paused
@@ -97,21 +97,21 @@ fn show(route: &Route, pacer: &PacerHandle, policy: &LimitPolicy, waits: &Waits)
     let name = format!("{ROUTE}{}", route.name);
     waits.set_whole(&name, WaitsFor::Pause, until);
     match until {
-        Some(_) => left,
+        Some(_) => pause_left,
         None => AGAIN,
     }
 }
 
 /// One line for a pause, and one for its end.
 fn tell(route: &str, before: Option<&LimitPolicy>, now: &LimitPolicy) {
-    let was = before.and_then(|before| before.pause.as_ref());
+    let pause_before = before.and_then(|before| before.pause.as_ref());
     let version = now.updates;
-    let said = match &now.pause {
-        Some(pause) if was != Some(pause) => {
+    let change_text = match &now.pause {
+        Some(pause) if pause_before != Some(pause) => {
             info!(route, version, by = pause.by, "the route is paused");
             format!("is paused by {}", pause.by)
         }
-        None if was.is_some() => {
+        None if pause_before.is_some() => {
             info!(route, version, by = now.resumed_by, "the route is resumed");
             format!("is resumed by {}", now.resumed_by)
         }
@@ -119,6 +119,6 @@ fn tell(route: &str, before: Option<&LimitPolicy>, now: &LimitPolicy) {
     };
     // A replica that starts tells of no change.
     if before.is_some() {
-        note_change(&format!("route {route} {said} (version {version})"));
+        note_change(&format!("route {route} {change_text} (version {version})"));
     }
 }

@@ -141,9 +141,9 @@ impl RouteGate {
         let Some(breaker) = &self.breaker else {
             return;
         };
-        let known = self.with(|gate| gate.breaker_version());
+        let known_version = self.with(|gate| gate.breaker_version());
         let why = Arc::clone(&lock(&breaker.shown).own_why);
-        let asking = store.report_breaker(&self.route, report, &why, known, &breaker.rule);
+        let asking = store.report_breaker(&self.route, report, &why, known_version, &breaker.rule);
         self.answered(breaker, asking.await, clock::now());
     }
 
@@ -239,12 +239,12 @@ impl SharedBreaker {
             Some(_) => Link::Down(Arc::clone(&why)),
             None => Link::Up,
         };
-        self.link.send_if_modified(|known| {
-            let differs = *known != link;
-            *known = link;
+        self.link.send_if_modified(|shown_link| {
+            let differs = *shown_link != link;
+            *shown_link = link;
             differs
         });
-        let was = std::mem::replace(&mut shown.away, away);
-        (was != away).then_some(why)
+        let was_away = std::mem::replace(&mut shown.away, away);
+        (was_away != away).then_some(why)
     }
 }

@@ -173,8 +173,8 @@ impl Sharing {
 
     /// Shows whether it sends what it gets, and whether it needs a message for a probe.
     pub(super) fn show(&self, sends: bool, probes: bool) {
-        let mut own = lock(&self.own.standing);
-        (own.sends, own.probes) = (sends, probes);
+        let mut standing = lock(&self.own.standing);
+        (standing.sends, standing.probes) = (sends, probes);
     }
 
     /// Shows whether its oldest message waits for too long.
@@ -202,15 +202,15 @@ impl Sharing {
     /// The state of the route for its own messages. The other routes do not use it while its downstream is away, but it
     /// sends the probe, and keeps a message for that.
     fn own_standing(&self, now: Mono) -> RouteStanding {
-        let mut own = self.standing();
+        let mut standing = self.standing();
         let (is_open, sends, probes) = self
             .gate
             .with(|gate| (gate.breaker_is_open(), gate.sends(), gate.needs_probe(now)));
         if is_open {
             let is_shut = matches!(sends, SendRule::Nothing(..));
-            own.sends = !is_shut || self.waiting() <= 1 && probes;
+            standing.sends = !is_shut || self.waiting() <= 1 && probes;
         }
-        own
+        standing
     }
 
     /// The first moment from `at` on at which the hours of this route, or of one that may take its messages, let a
@@ -241,11 +241,11 @@ impl Sharing {
     /// Where a message moves after a call: its downstream is away, or refused it for longer than it may be held.
     pub(crate) fn other_that_sends(&self) -> Option<Arc<Intake>> {
         let (others, standings) = self.others()?;
-        let own = RouteStanding {
+        let standing = RouteStanding {
             sends: false,
             ..self.standing()
         };
-        let to = moves(own, &standings, None)?;
+        let to = moves(standing, &standings, None)?;
         Some(Arc::clone(&others[to]))
     }
 
@@ -256,12 +256,12 @@ impl Sharing {
         };
         let to = moves(self.own_standing(now), &standings, None).map(|to| &others[to].route);
         // A probe that is due stops the moves for a moment. A standby receives nothing.
-        let was = self.moves_on.load(Ordering::Relaxed);
+        let moved_before = self.moves_on.load(Ordering::Relaxed);
         let is_open = self.gate.with(|gate| gate.breaker_is_open());
         let probes = is_open && standings.iter().any(|other| other.sends);
-        let moves = to.is_some() || was && probes;
+        let moves = to.is_some() || moved_before && probes;
         self.moves_on.store(moves, Ordering::Relaxed);
-        if moves != was && !self.is_standby() {
+        if moves != moved_before && !self.is_standby() {
             let route = &self.own.route;
             self.meters.moving.set(f64::from(u8::from(moves)));
             match to {
@@ -276,10 +276,12 @@ impl Sharing {
 /// Lets the routes of each queue know each other.
 pub(crate) fn introduce<'a>(routes: impl Iterator<Item = &'a Arc<Route>> + Clone) {
     for route in routes.clone() {
-        let own = &route.sharing.own;
+        let intake = &route.sharing.own;
         let all = routes.clone().map(|other| &other.sharing.own);
-        let of_queue = all.filter(|other| other.queue == own.queue && !Arc::ptr_eq(other, own));
-        let takes = |other: &&Arc<Intake>| other.standby_for.is_none() || other.is_standby_of(own);
+        let of_queue =
+            all.filter(|other| other.queue == intake.queue && !Arc::ptr_eq(other, intake));
+        let takes =
+            |other: &&Arc<Intake>| other.standby_for.is_none() || other.is_standby_of(intake);
         let others = of_queue.filter(takes).map(Arc::clone);
         // Set once: a pipeline starts once.
         route.sharing.others.set(others.collect()).ok();

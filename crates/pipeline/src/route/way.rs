@@ -95,8 +95,8 @@ impl RouteWay {
 
     /// The result of its handshakes, or what is known without any.
     pub(crate) fn spread(&self, now: Mono) -> Option<Spread> {
-        let known = *lock(&self.known);
-        known.or_else(|| lock(&self.seen).spread(now))
+        let known_spread = *lock(&self.known);
+        known_spread.or_else(|| lock(&self.seen).spread(now))
     }
 }
 

@@ -63,8 +63,8 @@ impl Resolver {
     }
 
     async fn ask(&self, host: &str) -> io::Result<watch::Receiver<Addresses>> {
-        let known = lock(&self.in_flight).get(host).cloned();
-        if let Some(answer) = known {
+        let pending = lock(&self.in_flight).get(host).cloned();
+        if let Some(answer) = pending {
             return Ok(answer);
         }
         let place = Arc::clone(&self.places)

@@ -41,29 +41,32 @@ impl Secret {
     }
 
     fn new(last: SecretString, read: Option<Box<Read>>) -> Self {
-        let known = Mutex::new(LastRead { last, logged: None });
-        Self(Arc::new(SecretSource { read, known }))
+        let last_read = Mutex::new(LastRead { last, logged: None });
+        Self(Arc::new(SecretSource {
+            read,
+            known: last_read,
+        }))
     }
 
     /// The current secret, or the last one that could be read.
     #[must_use]
     pub fn get(&self) -> SecretString {
         let now = self.0.read.as_ref().map(|read| read());
-        let mut known = lock(&self.0.known);
+        let mut last_read = lock(&self.0.known);
         match now {
             None => {}
             Some(Ok(now)) => {
-                known.last = now;
-                known.logged = None;
+                last_read.last = now;
+                last_read.logged = None;
             }
             // Once for each reason, not once for each attempt.
-            Some(Err(why)) if known.logged.as_ref() != Some(&why) => {
+            Some(Err(why)) if last_read.logged.as_ref() != Some(&why) => {
                 warn!(why, "a secret cannot be read again; the last one is used");
-                known.logged = Some(why);
+                last_read.logged = Some(why);
             }
             Some(Err(_)) => {}
         }
-        known.last.clone()
+        last_read.last.clone()
     }
 
     /// The secret as it was used last.

@@ -188,7 +188,11 @@ impl ServerCertVerifier for Trust {
         };
         let judged = chains.verify_server_cert(certificate, others, name, ocsp, now);
         let Err(error) = &judged else { return judged };
-        let is_configured = || self.configured.iter().any(|known| known == certificate);
+        let is_configured = || {
+            self.configured
+                .iter()
+                .any(|configured| configured == certificate)
+        };
         // The library reports these two errors only for a certificate that is within its time.
         let is_about_its_kind = is_authority(error)
             || matches!(
@@ -207,8 +211,8 @@ impl ServerCertVerifier for Trust {
         certificate: &CertificateDer<'_>,
         signed: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        let known = &self.provider.signature_verification_algorithms;
-        rustls::crypto::verify_tls12_signature(message, certificate, signed, known)
+        let algorithms = &self.provider.signature_verification_algorithms;
+        rustls::crypto::verify_tls12_signature(message, certificate, signed, algorithms)
     }
 
     fn verify_tls13_signature(
@@ -217,13 +221,13 @@ impl ServerCertVerifier for Trust {
         certificate: &CertificateDer<'_>,
         signed: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        let known = &self.provider.signature_verification_algorithms;
-        rustls::crypto::verify_tls13_signature(message, certificate, signed, known)
+        let algorithms = &self.provider.signature_verification_algorithms;
+        rustls::crypto::verify_tls13_signature(message, certificate, signed, algorithms)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        let known = &self.provider.signature_verification_algorithms;
-        known.supported_schemes()
+        let algorithms = &self.provider.signature_verification_algorithms;
+        algorithms.supported_schemes()
     }
 }
 

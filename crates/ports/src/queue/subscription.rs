@@ -179,7 +179,7 @@ impl Subscription {
         // The last fifth is for closing connections.
         self.closing.send_replace(Some(now + bound.mul_f64(0.8)));
         let mut leftover = self.leftover.clone();
-        let left = match timeout(bound, leftover.wait_for(Option::is_some)).await {
+        let left_at_end = match timeout(bound, leftover.wait_for(Option::is_some)).await {
             Ok(Ok(left)) => left.unwrap_or_default(),
             _ => Leftover {
                 is_unknown: true,
@@ -191,7 +191,7 @@ impl Subscription {
         if let Some(leave) = leave {
             leave(now + bound).await;
         }
-        left
+        left_at_end
     }
 }
 

@@ -156,8 +156,8 @@ impl Data {
                 expression(place.clone(), text)?;
             }
         }
-        if let Some(known) = &self.idempotency {
-            expression("idempotency".to_owned(), &known.key)?;
+        if let Some(idempotency) = &self.idempotency {
+            expression("idempotency".to_owned(), &idempotency.key)?;
         }
         reply("accepted", &self.accepted)
     }

@@ -177,8 +177,8 @@ impl<'a> Checks<'a> {
         if route.limits.iter().any(|limit| limit == name) {
             return self.settings.limits.get(name);
         }
-        let known = route.limits.iter().map(String::as_str);
-        let hint = hint(name, known, || "name one of its limits".to_owned());
+        let known_names = route.limits.iter().map(String::as_str);
+        let hint = hint(name, known_names, || "name one of its limits".to_owned());
         let message = format!("the route has no limit `{name}`; {hint}");
         self.error([at.clone(), path.join("limits")], message);
         None
@@ -302,11 +302,11 @@ impl<'a> Checks<'a> {
             ("connect_timeout", http.connect_timeout, timeout),
             ("throttle_wait", http.throttle_wait, longest),
         ] {
-            let [own, other] = path.all([name, bound_name]);
+            let [own_path, other] = path.all([name, bound_name]);
             // A default does not count; only a written value can be wrong.
-            if self.is_written(&own) {
+            if self.is_written(&own_path) {
                 let bound = Bound::plain(other, bound_name, bound.get());
-                self.at_most(own, time.get(), bound);
+                self.at_most(own_path, time.get(), bound);
             }
         }
     }

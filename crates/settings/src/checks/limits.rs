@@ -90,9 +90,9 @@ impl Checks<'_> {
             );
             self.warning(at, message);
         } else if headroom < THIN_HEADROOM {
-            let left = Span(limit.headroom().late);
+            let lateness = Span(limit.headroom().late);
             let message = format!(
-                "a call may leave up to {left} after Redis allowed it, less than the answer takes to arrive: hardly a message would be sent; write 2ms or more, or leave it out"
+                "a call may leave up to {lateness} after Redis allowed it, less than the answer takes to arrive: hardly a message would be sent; write 2ms or more, or leave it out"
             );
             self.warning(at, message);
         }
@@ -195,7 +195,7 @@ const SHORT_LEASE: Duration = Duration::from_secs(2);
 
 impl Checks<'_> {
     pub(super) fn counted(&mut self, path: &KeyPath, limit: &Limit) {
-        self.dear(path, limit);
+        self.costly(path, limit);
         match limit {
             Limit::Gcra(_) => self.recovery(&path.all(["burst", "rate"]), limit, "burst"),
             Limit::TokenBucket(_) => {
@@ -212,7 +212,7 @@ impl Checks<'_> {
 
     /// Any message that fits passes, so a message that needs all of a small limit waits for as long as
     /// smaller ones come.
-    fn dear(&mut self, path: &KeyPath, limit: &Limit) {
+    fn costly(&mut self, path: &KeyPath, limit: &Limit) {
         let most = limit.largest_cost().get();
         let is_made = matches!(limit.cost(), Costing::Made(_));
         let is_slow = limit.as_paced().is_none() && limit.memory() >= SLOW;
@@ -266,7 +266,7 @@ impl Checks<'_> {
             self.error(path.join("rate"), message);
         } else if units > LONG_LOG {
             let message = format!(
-                "a log of {units} units for each key is dear; sliding_log is for {LONG_LOG} or less: {others}"
+                "a log of {units} units for each key is costly; sliding_log is for {LONG_LOG} or less: {others}"
             );
             self.warning(path.join("rate"), message);
         }
@@ -390,13 +390,13 @@ impl Checks<'_> {
             self.error([path.join("rate"), reserve], message);
             return;
         }
-        let routes = self.settings.routes.iter().map(|(route, own)| {
+        let routes = self.settings.routes.iter().map(|(route, route_settings)| {
             let at = KeyPath::of(&["routes", route, "priority"]);
-            (at, &own.limits, own.priority.least())
+            (at, &route_settings.limits, route_settings.priority.least())
         });
-        let callers = self.settings.callers.iter().map(|(name, own)| {
+        let callers = self.settings.callers.iter().map(|(name, caller_settings)| {
             let at = KeyPath::of(&["callers", name, "priority"]);
-            (at, &own.limits, own.priority)
+            (at, &caller_settings.limits, caller_settings.priority)
         });
         let users: Vec<_> = routes
             .chain(callers)

@@ -54,10 +54,10 @@ impl<'s> Checks<'s> {
     /// Circles of results and dead letters.
     pub(super) fn loops(&mut self) {
         let settings = self.settings;
-        let known = known_hops(settings);
+        let hops = known_hops(settings);
         let mut found = BTreeSet::new();
-        for hop in &known {
-            let Some(back) = way(&known, hop.to, hop.from) else {
+        for hop in &hops {
+            let Some(back) = way(&hops, hop.to, hop.from) else {
                 continue;
             };
             let circle: Vec<&Hop<'_>> = std::iter::once(hop).chain(back).collect();
@@ -67,16 +67,16 @@ impl<'s> Checks<'s> {
             }
         }
         if found.is_empty() {
-            self.perhaps(known);
+            self.perhaps(hops);
         }
     }
 
     fn circle(&mut self, circle: &[&Hop<'_>]) {
-        let words: Vec<String> = circle.iter().map(|hop| hop.in_words()).collect();
+        let steps: Vec<String> = circle.iter().map(|hop| hop.in_words()).collect();
         let keys: Vec<KeyPath> = circle.iter().map(|hop| hop.by.key()).collect();
         let message = format!(
             "{}: each message would be called again and again without an end; name a queue that none of these routes consumes",
-            words.join(", and ")
+            steps.join(", and ")
         );
         self.error(keys, message);
     }

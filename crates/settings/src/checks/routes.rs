@@ -72,27 +72,33 @@ impl Checks<'_> {
 
     /// A limit that both routes name, if they share no paced one.
     fn shares_unpaced<'r>(&self, one: &Route, other: &'r Route) -> Option<&'r str> {
-        let both = other.limits.iter().filter(|name| one.limits.contains(name));
+        let shared_names = other.limits.iter().filter(|name| one.limits.contains(name));
         let limits = &self.settings.limits;
-        let mut known = both.filter_map(|name| Some((name.as_str(), limits.get(name)?)));
-        let is_paced = known.clone().any(|(_, limit)| limit.as_paced().is_some());
-        known.next().map(|(name, _)| name).filter(|_| !is_paced)
+        let mut shared_limits =
+            shared_names.filter_map(|name| Some((name.as_str(), limits.get(name)?)));
+        let is_paced = shared_limits
+            .clone()
+            .any(|(_, limit)| limit.as_paced().is_some());
+        shared_limits
+            .next()
+            .map(|(name, _)| name)
+            .filter(|_| !is_paced)
     }
 
     /// The paced limits that a route names, with their rates.
     fn paces_of<'r>(&self, named: &'r [String]) -> Vec<(&'r str, Rate)> {
-        let known = |name: &'r String| match self.settings.limits.get(name) {
+        let paced = |name: &'r String| match self.settings.limits.get(name) {
             Some(Limit::Paced(limit)) => Some((name.as_str(), limit.rate.0)),
             _ => None,
         };
-        named.iter().filter_map(known).collect()
+        named.iter().filter_map(paced).collect()
     }
 
     /// The paced limit of a route, if it has one and all of its limits are known.
     pub(super) fn pace_of<'r>(&self, route: &'r Route) -> Option<(&'r str, Rate)> {
-        let known = |name: &String| self.settings.limits.contains_key(name);
+        let is_known = |name: &String| self.settings.limits.contains_key(name);
         match self.paces_of(&route.limits)[..] {
-            [paced] if route.limits.iter().all(known) => Some(paced),
+            [paced] if route.limits.iter().all(is_known) => Some(paced),
             _ => None,
         }
     }
@@ -103,8 +109,10 @@ impl Checks<'_> {
         let limits = &self.settings.limits;
         for (i, name) in named.iter().enumerate() {
             if !limits.contains_key(name) {
-                let known = limits.keys().map(String::as_str);
-                let hint = hint(name, known, || format!("write a table [limits.{name}]"));
+                let known_names = limits.keys().map(String::as_str);
+                let hint = hint(name, known_names, || {
+                    format!("write a table [limits.{name}]")
+                });
                 let message = format!("no limit has the name `{name}`; {hint}");
                 self.error([at.at(i), KeyPath::of(&["limits", name])], message);
             } else if named[..i].contains(name) {

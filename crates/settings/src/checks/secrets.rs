@@ -43,17 +43,17 @@ impl Checks<'_> {
 
     /// Templates name secrets that are there.
     fn named_secrets(&mut self, path: &KeyPath, http: &Http) {
-        let known = &self.settings.secrets;
+        let secrets = &self.settings.secrets;
         for (steps, text) in http.of_call() {
             for name in secrets_in(text)
                 .iter()
-                .filter(|name| !known.contains_key(*name))
+                .filter(|name| !secrets.contains_key(*name))
             {
                 let at = steps
                     .iter()
                     .fold(path.clone(), |path, step| path.join(step));
                 let instead = || format!("write {name} = \"credential:{name}\" there");
-                let hint = hint(name, known.keys().map(String::as_str), instead);
+                let hint = hint(name, secrets.keys().map(String::as_str), instead);
                 let message = format!("[secrets] has no `{name}`; {hint}");
                 self.error([at, KeyPath::of(&["secrets"])], message);
             }
@@ -62,19 +62,19 @@ impl Checks<'_> {
 
     /// A secret stands in a file that every user of the machine can read. Said once for each file.
     fn readable(&mut self) {
-        let mut said = Vec::new();
+        let mut reported_files = Vec::new();
         for (path, instead) in self.written_secrets() {
             let Place::File { name, .. } = self.faults.layers.place(&path, false) else {
                 continue;
             };
-            if !is_read_by_all(Path::new(&name)) || said.contains(&name) {
+            if !is_read_by_all(Path::new(&name)) || reported_files.contains(&name) {
                 continue;
             }
             let message = format!(
                 "every user of this machine can read this file, and a secret stands in it here; write it into a file of its own, and that file's name as {instead}"
             );
             self.warning(path, message);
-            said.push(name);
+            reported_files.push(name);
         }
     }
 

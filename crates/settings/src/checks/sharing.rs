@@ -69,17 +69,17 @@ impl Checks<'_> {
     /// Results of one queue are published by one session, for verdicts of any of its routes.
     fn publishes_apart(&mut self, name: &str, route: &Route) {
         let settings = self.settings;
-        let known = |route: &Route| {
+        let results_of = |route: &Route| {
             let results = route.results.as_ref()?;
             Some((results.exchange.clone(), results.unroutable()))
         };
         let mut of_queue = settings.of_queue(&route.queue);
-        let first = of_queue.find_map(|(first, other)| Some((first, known(other)?)));
+        let first = of_queue.find_map(|(first, other)| Some((first, results_of(other)?)));
         let Some((other_name, theirs)) = first.filter(|(first, _)| *first != name) else {
             return;
         };
         let at = |name: &str| KeyPath::of(&["routes", name, "results"]);
-        match known(route) {
+        match results_of(route) {
             Some(own) if own != theirs => {
                 let message = format!(
                     "`routes.{other_name}` publishes the results of the same queue to another exchange, or treats unroutable ones differently; write the same in both"
@@ -136,7 +136,7 @@ fn declared_apart(
     other: &Route,
     route: &Route,
 ) -> Option<(&'static str, String)> {
-    let in_words = |own: QueueType| match own {
+    let in_words = |queue_type: QueueType| match queue_type {
         QueueType::Classic => "\"classic\"",
         QueueType::Quorum => "\"quorum\"",
     };

@@ -57,8 +57,10 @@ impl Checks<'_> {
         for (name, text) in [key, ("body", results.body.as_ref())] {
             let mut templates = Templates::about(About::Answer);
             let compiled = text.and_then(|text| templates.add(name, text.as_str()).ok());
-            let of_message = NAMES.into_iter().filter(|known| *known != "route");
-            let used = of_message.into_iter().find(|known| templates.uses(known));
+            let of_message = NAMES.into_iter().filter(|variable| *variable != "route");
+            let used = of_message
+                .into_iter()
+                .find(|variable| templates.uses(variable));
             if let Some(used) = used.filter(|_| compiled.is_some()) {
                 let message = format!(
                     "what a centre delivers has no message, so `{used}` is not known of it; use only route and answer"

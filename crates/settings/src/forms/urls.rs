@@ -64,10 +64,10 @@ fn server(text: &str, schemes: [&str; 2], example: &str) -> Result<(), String> {
     is_encoded(text)?;
     let right = format!("write one such as \"{example}\"");
     let url = Url::parse(text).map_err(|reason| format!("this is no URL ({reason}); {right}"))?;
-    let known = schemes.join(":// or ");
+    let known_schemes = schemes.join(":// or ");
     check(
         schemes.contains(&url.scheme()),
-        format!("this URL must start with {known}://; {right}"),
+        format!("this URL must start with {known_schemes}://; {right}"),
     )?;
     check(
         url.host_str().is_some_and(|host| !host.is_empty()),

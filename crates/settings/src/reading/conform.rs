@@ -111,11 +111,11 @@ impl Conform<'_> {
         kin: Option<Kin>,
         path: &KeyPath,
     ) {
-        let known = keys.clone().map(|key| key.name);
+        let known_names = keys.clone().map(|key| key.name);
         entries.retain(|name, _| {
-            let fits = known.clone().any(|key| key == name);
+            let fits = known_names.clone().any(|key| key == name);
             if !fits {
-                let message = unknown(name, known.clone(), kin);
+                let message = unknown(name, known_names.clone(), kin);
                 self.faults.unknown(&path.join(name), message);
             }
             fits
@@ -237,15 +237,17 @@ fn unknown(
     kin: Option<Kin>,
 ) -> String {
     let has = |kind: &&TableKind| kind.keys().any(|key| key.name == name);
-    if let Some(Kin(own, kinds)) = kin {
+    if let Some(Kin(own_kind, kinds)) = kin {
         let others: Vec<_> = kinds.iter().filter(has).map(|kind| kind.name).collect();
         if !others.is_empty() {
-            let (own, others) = (own.name, others.join(", "));
+            let (own_kind, others) = (own_kind.name, others.join(", "));
             let why = ABSENT
                 .iter()
-                .find(|(kind, key, _)| (*kind, *key) == (own, name))
+                .find(|(kind, key, _)| (*kind, *key) == (own_kind, name))
                 .map_or_else(String::new, |(.., why)| format!(", for {why}"));
-            return format!("the kind {own} has no such key{why}; kinds that have it: {others}");
+            return format!(
+                "the kind {own_kind} has no such key{why}; kinds that have it: {others}"
+            );
         }
     }
     match nearest(name, known.clone()) {

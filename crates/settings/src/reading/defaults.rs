@@ -30,16 +30,16 @@ pub(crate) fn give(root: &mut Value, faults: &mut Collector) {
     let table = |name: &str| entries(&defaults).and_then(|all| entries(all.get(name)?));
     let (route, downstream) = (table("route"), table("downstream"));
     let routes = root.get_mut("routes").and_then(entries_mut);
-    for (name, own) in routes.into_iter().flatten() {
-        let (Some(own), at) = (entries_mut(own), KeyPath::of(&["routes", name])) else {
+    for (name, own_table) in routes.into_iter().flatten() {
+        let (Some(own_table), at) = (entries_mut(own_table), KeyPath::of(&["routes", name])) else {
             continue;
         };
         if let Some(route) = route {
-            inherit(own, &at, route, &from.join("route"), faults);
+            inherit(own_table, &at, route, &from.join("route"), faults);
         }
         if let Some(downstream) = downstream {
             let all = Table::from([("downstream".to_owned(), downstream.clone().into())]);
-            inherit(own, &at, &all, &from, faults);
+            inherit(own_table, &at, &all, &from, faults);
         }
     }
 }
@@ -53,12 +53,15 @@ fn inherit(
     faults: &mut Collector,
 ) {
     let kind = |table: &Table| table.get("kind").map(ToString::to_string);
-    if kind(own).is_some_and(|own| kind(defaults).is_some_and(|other| own != other)) {
+    if kind(own).is_some_and(|own_kind| kind(defaults).is_some_and(|other| own_kind != other)) {
         return;
     }
     for (name, value) in defaults {
         let (at, from) = (at.join(name), from.join(name));
-        match (own.get_mut(name).map(|own| &mut own.kind), &value.kind) {
+        match (
+            own.get_mut(name).map(|own_value| &mut own_value.kind),
+            &value.kind,
+        ) {
             (None, _) => {
                 own.insert(name.clone(), value.clone());
                 faults.inherit(&from, &at);

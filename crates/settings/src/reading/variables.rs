@@ -101,11 +101,11 @@ impl<'a> Named<'a> {
             named.collect::<Vec<_>>()
         };
         let entries = self.written.and_then(entries).into_iter().flatten();
-        let mut known: Vec<_> = entries
+        let mut fitting: Vec<_> = entries
             .filter(|(name, _)| flat(name) == step)
             .flat_map(|(name, value)| candidates(name, Some(value)))
             .collect();
-        if known.is_empty() {
+        if fitting.is_empty() {
             // A header's name has hyphens where a variable can only have underscores.
             let hyphen = match self.shape {
                 Shape::Named {
@@ -114,9 +114,9 @@ impl<'a> Named<'a> {
                 } => "-",
                 _ => "_",
             };
-            known.extend(candidates(&step.replace('_', hyphen), None));
+            fitting.extend(candidates(&step.replace('_', hyphen), None));
         }
-        known
+        fitting
     }
 
     /// The variable that names it.
@@ -130,10 +130,10 @@ impl<'a> Named<'a> {
 fn unknown(steps: &str) -> String {
     let mut shapes = vec![&ROOT];
     let corrected = steps.split("__").map(|step| {
-        let known = shapes.iter().flat_map(|shape| shape.keys());
+        let known_keys = shapes.iter().flat_map(|shape| shape.keys());
         let right = match shapes[..] {
             [Shape::Named { .. }] => step,
-            _ => nearest(step, known.map(|key| key.name))?,
+            _ => nearest(step, known_keys.map(|key| key.name))?,
         };
         shapes = shapes.iter().flat_map(|shape| shape.below(right)).collect();
         Some(right.to_owned())

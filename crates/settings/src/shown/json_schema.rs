@@ -50,7 +50,7 @@ fn shape(of: &Shape) -> Value {
             let mut schema = shape(of);
             unrequire(&mut schema);
             if let Some(Value::Object(keys)) = schema.get_mut("properties") {
-                keys.retain(|name, _| own.iter().all(|(own, _)| own != name));
+                keys.retain(|name, _| own.iter().all(|(own_name, _)| own_name != name));
             }
             schema
         }

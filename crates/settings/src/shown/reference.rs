@@ -42,8 +42,8 @@ impl Reference {
         let required = matches!(key.need, Need::Required(_)) && !key.shape.is_table();
         for (i, line) in key.doc.iter().enumerate() {
             let last = i + 1 == key.doc.len();
-            let more = if last && required { " Required." } else { "" };
-            self.line(&format!("#{line}{more}"));
+            let required_mark = if last && required { " Required." } else { "" };
+            self.line(&format!("#{line}{required_mark}"));
         }
     }
 
@@ -104,13 +104,13 @@ impl Reference {
         self.line(&format!("# {}:{doc}", kind.name));
         self.line(&format!("{mark}kind = \"{}\"", kind.name));
         self.keys(kind.own.iter(), path, mark);
-        let said = before.iter().find(|other| !other.shared.is_empty());
-        let Some(said) = said else {
+        let earlier_kind = before.iter().find(|other| !other.shared.is_empty());
+        let Some(earlier_kind) = earlier_kind else {
             self.keys(kind.shared.iter(), path, mark);
             return;
         };
         if !kind.shared.is_empty() {
-            self.line(&format!("# As for {}.", said.name));
+            self.line(&format!("# As for {}.", earlier_kind.name));
         }
         for key in kind.shared {
             self.key(key, mark);

@@ -47,8 +47,8 @@ impl Settings {
         });
         let standing_by = (!standbys.is_empty())
             .then(|| format!("what it cannot send moves to {}", named(standbys)));
-        let both: Vec<_> = together.into_iter().chain(standing_by).collect();
-        (!both.is_empty()).then(|| both.join("; "))
+        let parts: Vec<_> = together.into_iter().chain(standing_by).collect();
+        (!parts.is_empty()).then(|| parts.join("; "))
     }
 }
 

@@ -328,7 +328,7 @@ fn sliding_log_is_for_small_numbers() {
     assert_eq!(
         said_of("kind = \"sliding_log\"\nrate = \"1001/1h\""),
         [
-            "a.toml:13:8: warning: limits.x.rate: a log of 1001 units for each key is dear; sliding_log is for 1000 or less: gcra, fixed_window and paced keep one number"
+            "a.toml:13:8: warning: limits.x.rate: a log of 1001 units for each key is costly; sliding_log is for 1000 or less: gcra, fixed_window and paced keep one number"
         ]
     );
 }

@@ -103,7 +103,7 @@ pub(super) enum SimEvent<'a> {
         id: u64,
         request: Request<'a>,
     },
-    TakeBack {
+    Refund {
         asker: Asker,
         held_messages: Vec<HeldMessage<'a>>,
         sent: u64,

@@ -71,8 +71,8 @@ impl<'a, W: FleetWatch> Fleet<'a, W> {
         let (route, messages) = (self.setting.route, self.setting.messages);
         let message = &messages[id as usize];
         let age = Duration::from_micros(self.t.saturating_sub(self.comes(message)));
-        let left = route.max_age.map(|most| most.saturating_sub(age));
-        if left.is_some_and(|left| left.is_zero()) {
+        let age_left = route.max_age.map(|most| most.saturating_sub(age));
+        if age_left.is_some_and(|age_left| age_left.is_zero()) {
             return self.ended(replica, id, EndWithoutCall::TooOld);
         }
         replica.arrivals += 1;
@@ -83,7 +83,7 @@ impl<'a, W: FleetWatch> Fleet<'a, W> {
             permit_validity: self.usable_of(replica.id),
             arrival: replica.arrivals,
             born: StoreTime::from_micros(self.setting.start.as_micros() + message.at),
-            deadline: left.map(|left| mono + left),
+            deadline: age_left.map(|age_left| mono + age_left),
             was_denied: self.away.contains_key(&id),
             ticket: Ticket(0),
             asked: 0,

@@ -202,7 +202,7 @@ impl<'a, W: FleetWatch> Fleet<'a, W> {
         }
         let (out, asker) = (self.way(), self.asker(replica));
         let sent = self.t;
-        let event = SimEvent::TakeBack {
+        let event = SimEvent::Refund {
             asker,
             held_messages,
             sent,

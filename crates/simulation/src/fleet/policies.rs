@@ -82,8 +82,8 @@ impl<'a, W: FleetWatch> Fleet<'a, W> {
             }
         }
         replica.turn = None;
-        if let [main, ref more @ ..] = limits.rows[..] {
-            let reserve = more.first().copied();
+        if let [main, ref others @ ..] = limits.rows[..] {
+            let reserve = others.first().copied();
             let paces = RowPaces { main, reserve };
             let pacing = replica.scheduler.pacing_mut();
             pacing.retime(&paces, policy.version, mono);

@@ -128,8 +128,8 @@ impl SimulatedReplica<'_> {
 
     /// The version of the policy that it knows.
     pub(super) fn version(&self) -> PolicyVersion {
-        let known = self.known.as_ref();
-        known.map_or(PolicyVersion::NONE, |known| known.version)
+        let known_policy = self.known.as_ref();
+        known_policy.map_or(PolicyVersion::NONE, |policy| policy.version)
     }
 
     /// The replica's clock at a true time.
@@ -162,8 +162,8 @@ pub(super) type StateKey = (usize, u32);
 
 /// The keys of charges.
 pub(super) fn names(charges: &[KeyCost]) -> impl Iterator<Item = StateKey> {
-    let each = charges.iter().enumerate();
-    each.map(|(index, charge)| (index, charge.key))
+    let numbered = charges.iter().enumerate();
+    numbered.map(|(index, charge)| (index, charge.key))
 }
 
 /// A key, for the scheduler.

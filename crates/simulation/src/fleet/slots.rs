@@ -67,16 +67,16 @@ impl<'a, W: FleetWatch> Fleet<'a, W> {
         replica.last_ask = sent;
         let Trip { out, back } = self.trip(replica, true);
         let holder = replica.scheduler.pacing().holder(row);
-        let known = holder.map(|holder| (*holder.pace(), holder.policy_version()));
+        let pace_and_version = holder.map(|holder| (*holder.pace(), holder.policy_version()));
         if back.is_none() {
             self.after(STORE_TIMEOUT, replica.id, SimEvent::AskFailed { id, row });
         }
-        if let (Some(out), Some(known)) = (out, known) {
+        if let (Some(out), Some(pace_and_version)) = (out, pace_and_version) {
             let ask = SimEvent::Ask {
                 id,
                 row,
                 ask,
-                known,
+                known: pace_and_version,
                 back,
                 sent,
             };
@@ -155,14 +155,14 @@ impl<'a, W: FleetWatch> Fleet<'a, W> {
         mono: Mono,
     ) {
         if replica.asking[row as usize]
-            .take_if(|own| *own == id)
+            .take_if(|asking_id| *asking_id == id)
             .is_none()
         {
             return;
         }
         // A turn under an older policy than the known one is given up.
-        let known = replica.version();
-        replica.turn = answer.turn.filter(|_| known == answer.version);
+        let known_version = replica.version();
+        replica.turn = answer.turn.filter(|_| known_version == answer.version);
         let trip = Duration::from_micros(self.t - sent);
         self.see(replica.id, FleetEvent::Heard { trip });
         replica
@@ -182,7 +182,7 @@ impl<'a, W: FleetWatch> Fleet<'a, W> {
         mono: Mono,
     ) {
         if replica.asking[row as usize]
-            .take_if(|own| *own == id)
+            .take_if(|asking_id| *asking_id == id)
             .is_some()
         {
             replica.turn = None;

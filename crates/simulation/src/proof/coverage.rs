@@ -24,12 +24,17 @@ impl Coverage {
     pub fn add(&mut self, scenario: &Scenario, report: &FleetOutcome) {
         let mut had: BTreeSet<&str> = report.struck.iter().filter_map(column).collect();
         had.insert("runs");
-        let more = [
+        let conditions = [
             ("chained", scenario.keyed.len() > 1),
             ("paced", scenario.paced),
             ("lost", report.replies_lost > 0),
         ];
-        had.extend(more.iter().filter(|(_, had)| *had).map(|(name, _)| name));
+        had.extend(
+            conditions
+                .iter()
+                .filter(|(_, had)| *had)
+                .map(|(name, _)| name),
+        );
         let kinds = scenario.keyed.iter().map(|limit| limit.kind.name());
         for kind in kinds.collect::<BTreeSet<_>>() {
             let row = self.kinds.entry(kind).or_default();

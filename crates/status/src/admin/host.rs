@@ -26,8 +26,8 @@ pub(super) struct HostNames(Arc<[Box<str>]>);
 impl HostNames {
     /// The host of `listen` (`host:port`), and the names of `admin.hosts`.
     pub(super) fn new(listen: &str, more: &[String]) -> Self {
-        let own = listen.rsplit_once(':').map(|(host, _)| host);
-        let all = own.into_iter().chain(more.iter().map(String::as_str));
+        let own_host = listen.rsplit_once(':').map(|(host, _)| host);
+        let all = own_host.into_iter().chain(more.iter().map(String::as_str));
         Self(all.map(|name| plain(name).into()).collect())
     }
 
@@ -38,7 +38,7 @@ impl HostNames {
         address.parse::<IpAddr>().is_ok()
             || host == "localhost"
             || host.ends_with(".localhost")
-            || self.0.iter().any(|known| **known == *host)
+            || self.0.iter().any(|allowed| **allowed == *host)
     }
 
     /// Whether each name in a request is answered. Text that is no name is none that is known.

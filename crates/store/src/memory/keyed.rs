@@ -83,8 +83,8 @@ impl MemoryStore {
         let mut in_force = HashMap::new();
         for charge in candidates.iter().flat_map(|candidate| &candidate.charges) {
             let limit = &charge.limit;
-            let known = in_force.entry(&*limit.name);
-            known.or_insert_with(|| self.in_force(limit, now));
+            let entry = in_force.entry(&*limit.name);
+            entry.or_insert_with(|| self.in_force(limit, now));
         }
         let limits: HashMap<&str, Limit<'_>> = in_force
             .iter()

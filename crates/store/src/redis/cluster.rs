@@ -132,18 +132,18 @@ impl Cluster {
 
     /// Keeps the map up to date for as long as it is polled.
     pub(super) async fn supervise(&self) {
-        let mut said = None;
+        let mut last_reason = None;
         loop {
             let found = self.discover().await;
             let failure = found.err();
             if let Some(error) = &failure {
                 let reason = error.to_string();
-                if said.as_ref() != Some(&reason) {
+                if last_reason.as_ref() != Some(&reason) {
                     warn!(reason, "cannot learn which node serves what, trying again");
-                    said = Some(reason);
+                    last_reason = Some(reason);
                 }
             } else {
-                said = None;
+                last_reason = None;
             }
             let (link, has_changed) = self.state(failure.as_ref());
             let well = link.is_up() && failure.is_none();
@@ -240,8 +240,8 @@ impl Cluster {
         let bound = self.access.connect_timeout();
         let asked = timeout(bound, asking).await;
         if let Ok(Err(error)) = &asked
-            && let Some(said) = error.detail()
-            && said.contains("cluster support disabled")
+            && let Some(detail) = error.detail()
+            && detail.contains("cluster support disabled")
         {
             let reason = "is no node of a cluster: set redis.mode to \"single\"";
             return Err(refused(&format!("{at} {reason}")));

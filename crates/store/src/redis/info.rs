@@ -1,6 +1,6 @@
 //! What a server reports about itself (`INFO`), and what that means for limits.
 //!
-//! **Which life of a server it is** matters most: scripts compare it with the one that wrote a state, because a state
+//! **Which run of a server it is** matters most: scripts compare it with the one that wrote a state, because a state
 //! may have been lost in between. It must change with each start and each failover. `run_id` does. A server without it
 //! is used only where its source shows that something else does the same: Dragonfly draws its `master_replid` at each
 //! start (its `ServerFamily` in C++), and a replica that takes over brings its own. Redis keeps its `master_replid`
@@ -9,7 +9,7 @@
 use super::stream::DrivenConnection;
 use sluiced_settings::types::RedisMode;
 
-/// A field that names the life of a server, and where `INFO` has it.
+/// A field that names the run of a server, and where `INFO` has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ServerRun {
     /// The argument of `INFO`.
@@ -27,7 +27,7 @@ impl ServerRun {
         let dragonfly = field(info, "dragonfly_version").is_some();
         let names = [("server", "run_id"), ("replication", "master_replid")];
         let known_here = names.into_iter().take(1 + usize::from(dragonfly));
-        let mut lives = known_here.filter_map(|(section, name)| {
+        let mut runs = known_here.filter_map(|(section, name)| {
             let id = field(info, name)?;
             Some(Self {
                 section,
@@ -35,12 +35,11 @@ impl ServerRun {
                 id: id.to_owned(),
             })
         });
-        lives
-            .find(|life| !life.id.trim_matches('0').is_empty())
+        runs.find(|run| !run.id.trim_matches('0').is_empty())
             .ok_or(NO_RUN_ID)
     }
 
-    /// Whether a server that reports `info` is in another life.
+    /// Whether a server that reports `info` is in another run.
     pub(super) fn is_over(&self, info: &str) -> bool {
         field(info, self.field) != Some(self.id.as_str())
     }

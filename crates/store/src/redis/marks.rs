@@ -41,13 +41,13 @@ pub(super) struct KeptKeys {
 impl KeptKeys {
     /// Starts to ask, on the thread of the connections.
     pub(super) fn start(connection: Arc<Connection>, prefix: &str, thread: &Thread) -> Self {
-        let (sender, known) = watch::channel(Arc::default());
+        let (sender, known_keys) = watch::channel(Arc::default());
         let key = format!("{prefix}:{{fleet}}:marks");
         let is_new = Arc::new(Notify::new());
         let keeping = keep(connection, key, sender, Arc::clone(&is_new));
         let task = thread.handle().spawn(keeping);
         Self {
-            known,
+            known: known_keys,
             is_new,
             _task: AbortOnDropHandle::new(task),
         }
@@ -75,8 +75,8 @@ async fn keep(
     let fresh = MarkKey::random();
     let mut link = connection.link();
     loop {
-        let own = known.borrow().first().unwrap_or(&fresh).text();
-        let call = ScriptCall::new(&script, key.clone(), Vec::new(), vec![Arg::Text(&own)]);
+        let own_mark = known.borrow().first().unwrap_or(&fresh).text();
+        let call = ScriptCall::new(&script, key.clone(), Vec::new(), vec![Arg::Text(&own_mark)]);
         let wait = match connection.call::<String>(&call).await {
             Ok(text) => {
                 match MarkKey::read(&text) {

@@ -142,10 +142,10 @@ fn question<'a>(script: &'a Script, access: &Access, key: Option<String>) -> Scr
 
 impl MissingNeeds {
     fn scripts(error: &RedisError) -> Self {
-        let said = super::text(error);
+        let error_text = super::text(error);
         Self {
             needed: Some(format!(
-                "it does not run scripts as sluiced needs them: {said}"
+                "it does not run scripts as sluiced needs them: {error_text}"
             )),
             optional: None,
         }
@@ -184,8 +184,8 @@ fn failures(exact: Value, mut failed: Vec<String>, unheard: &[String]) -> Missin
 
 /// The error in `COMMAND: CODE detail`, if it passes by itself.
 fn passing(why: &str) -> Option<RedisError> {
-    let (_, said) = why.split_once(": ")?;
-    let (code, detail) = said.split_once(' ')?;
+    let (_, error_text) = why.split_once(": ")?;
+    let (code, detail) = error_text.split_once(' ')?;
     let passes = super::PASSING.contains(&code) || code == "READONLY";
     passes.then(|| redis::make_extension_error(code.to_owned(), Some(detail.to_owned())))
 }
@@ -205,7 +205,7 @@ fn missing_rights(refused: Vec<String>, access: &Access) -> MissingNeeds {
             _ => needed.push(name.replace('|', " ")),
         }
     }
-    let said = |missing: Vec<String>| {
+    let words_of = |missing: Vec<String>| {
         (!missing.is_empty()).then(|| {
             format!(
                 "this user may not use {}; allow it with ACL SETUSER NAME {}",
@@ -215,8 +215,8 @@ fn missing_rights(refused: Vec<String>, access: &Access) -> MissingNeeds {
         })
     };
     MissingNeeds {
-        needed: said(needed),
-        optional: said(optional).map(|why| late(&why)),
+        needed: words_of(needed),
+        optional: words_of(optional).map(|why| late(&why)),
     }
 }
 

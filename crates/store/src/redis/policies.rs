@@ -134,8 +134,8 @@ impl PolicyStore for RedisStore {
             let policy = read(limit, &fields)?;
             // The field without a name is about the list itself (`lua/present.lua`).
             let named = replicas.iter().filter(|(replica, _)| !replica.is_empty());
-            let present = named.filter_map(|(replica, said)| {
-                let (seen, file) = said.split_once(' ')?;
+            let present = named.filter_map(|(replica, presence)| {
+                let (seen, file) = presence.split_once(' ')?;
                 let seen = StoreTime::from_micros(seen.parse().ok()?);
                 let now = StoreTime::from_micros(now);
                 (now.since(seen) <= PRESENT_FOR).then(|| PresentReplica {

@@ -81,17 +81,17 @@ pub async fn probe(options: &RedisOptions) -> Result<RedisFacts, StoreError> {
             .iter()
             .map(|server| try_one(server, connection.access())),
     );
-    let said = tried.await.into_iter().collect::<Result<Vec<_>, _>>()?;
+    let tried_servers = tried.await.into_iter().collect::<Result<Vec<_>, _>>()?;
     let mut report = RedisFacts {
         servers: how,
-        version: said
+        version: tried_servers
             .first()
             .map_or_else(String::new, |tried| tried.version.clone()),
         round_trip: Duration::ZERO,
         slow_trip: Duration::ZERO,
         warnings: Vec::new(),
     };
-    for tried in said {
+    for tried in tried_servers {
         report.round_trip = report.round_trip.max(tried.trips.best);
         report.slow_trip = report.slow_trip.max(tried.trips.slow);
         for warning in tried.warnings {

@@ -39,13 +39,13 @@ impl ScriptReply {
     fn decision(&mut self, charges: usize) -> Option<Decision> {
         Some(match self.0.next()? {
             0 => {
-                let each = (0..charges).map(|_| {
+                let after_each = (0..charges).map(|_| {
                     Some(AfterGrant {
                         room: self.room()?,
                         next: fit(self.0.next()?),
                     })
                 });
-                let after = each.collect::<Option<_>>()?;
+                let after = after_each.collect::<Option<_>>()?;
                 Decision::Granted { after }
             }
             1 => Decision::Denied {

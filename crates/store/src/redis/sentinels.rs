@@ -116,8 +116,8 @@ impl Sentinels {
         {
             return Err(refused(&reason));
         }
-        let said: HashMap<String, String> = self.access.answer(asked, bound)?;
-        sighting(&said).ok_or_else(|| refused("it names no address"))
+        let fields: HashMap<String, String> = self.access.answer(asked, bound)?;
+        sighting(&fields).ok_or_else(|| refused("it names no address"))
     }
 
     async fn connect(&self, sentinel: &Sentinel) -> Result<DrivenConnection, StoreError> {
@@ -129,12 +129,13 @@ impl Sentinels {
 
     /// What an operator must change, if an error is about that.
     fn mistake(&self, error: &RedisError) -> Option<String> {
-        let said = error.detail()?;
+        let detail = error.detail()?;
         let service = &self.service;
-        if said.contains("unknown command") {
+        if detail.contains("unknown command") {
             return Some("this is no Sentinel".to_owned());
         }
-        said.contains("No such master")
+        detail
+            .contains("No such master")
             .then(|| format!("it knows no `{service}`: see `sentinel monitor` in its file"))
     }
 }

@@ -224,11 +224,11 @@ impl Server {
     /// Keeps a connection up for as long as it is polled.
     pub(super) async fn supervise(self: Arc<Self>) {
         let mut failures = Failures::new(BACKOFF);
-        let mut said = None;
+        let mut last_reason = None;
         for id in 0.. {
             match self.establish(id).await {
                 Ok(live) => {
-                    said = None;
+                    last_reason = None;
                     let proven = Arc::clone(&live.proven);
                     self.use_until_lost(live).await;
                     if proven.load(Ordering::Relaxed) {
@@ -238,9 +238,9 @@ impl Server {
                 Err(error) => {
                     let reason = error.to_string();
                     // Once per reason, not once per attempt.
-                    if said.as_ref() != Some(&reason) {
+                    if last_reason.as_ref() != Some(&reason) {
                         warn!(reason, "cannot connect to Redis, trying again");
-                        said = Some(reason.clone());
+                        last_reason = Some(reason.clone());
                     }
                     *lock(&self.state) = ConnectionState::Down(error);
                     self.show(Link::Down(reason.into()));

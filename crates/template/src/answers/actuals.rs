@@ -78,6 +78,11 @@ impl fmt::Debug for RouteActuals {
 /// Whole units; a fraction of one counts as one.
 fn units(text: &str) -> Option<u64> {
     let (whole, fraction) = decimal(text.trim())?;
-    let more = u64::from(fraction.bytes().any(|b| b != b'0'));
-    Some(whole.parse().unwrap_or(u64::MAX).saturating_add(more))
+    let partial_unit = u64::from(fraction.bytes().any(|b| b != b'0'));
+    Some(
+        whole
+            .parse()
+            .unwrap_or(u64::MAX)
+            .saturating_add(partial_unit),
+    )
 }

@@ -125,7 +125,7 @@ impl RouteQuotas {
                 reset: until.and_then(|text| quota::reset(&text, answered_at)),
             }])
         };
-        let each = self.each.iter().map(|quota| QuotaReading {
+        let readings = self.each.iter().map(|quota| QuotaReading {
             limit: &quota.limit,
             spare: quota.spare,
             left: match &quota.says {
@@ -133,7 +133,7 @@ impl RouteQuotas {
                 QuotaIn::Templates { remaining, reset } => made(remaining, reset),
             },
         });
-        each.collect()
+        readings.collect()
     }
 }
 

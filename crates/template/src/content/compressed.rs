@@ -72,8 +72,8 @@ fn deflated(data: &[u8], most: usize, has_header: bool) -> (Vec<u8>, DecodeEnd) 
     let mut made: Vec<u8> = Vec::new();
     let end = loop {
         if made.len() == made.capacity() {
-            let more = made.len().clamp(FIRST, most.saturating_add(1).max(FIRST));
-            made.reserve_exact(more);
+            let added_room = made.len().clamp(FIRST, most.saturating_add(1).max(FIRST));
+            made.reserve_exact(added_room);
         }
         let before = (decoder.total_in(), made.len());
         let read = usize::try_from(before.0).unwrap_or(usize::MAX);

@@ -75,28 +75,31 @@ impl KeyState {
         let Look {
             now, limit, room, ..
         } = &self.look;
-        let mut left = format!("{} of {limit} left", room.remaining);
+        let mut left_words = format!("{} of {limit} left", room.remaining);
         if self.owed > 0 {
-            left += &format!(" and {} owed", self.owed);
+            left_words += &format!(" and {} owed", self.owed);
         }
         if let Some((until, _)) = self.look.closed {
             let closed = until.since(*now);
             return (format!("closed for {}", wait(closed)), Some(closed));
         }
         if room.remaining >= cost.into() {
-            return (format!("passes, {left}"), Some(Duration::ZERO));
+            return (format!("passes, {left_words}"), Some(Duration::ZERO));
         }
         match self.retry_after() {
             // It is known when one unit fits; for more units the time when all is back is the latest.
             Some(_) if cost > 1 => {
                 let whole = self.reset_after();
                 (
-                    format!("waits, {left}; all of it is there in {}", wait(whole)),
+                    format!("waits, {left_words}; all of it is there in {}", wait(whole)),
                     Some(whole),
                 )
             }
-            Some(length) => (format!("waits {}, {left}", wait(length)), Some(length)),
-            None => (format!("waits for a call to end, {left}"), None),
+            Some(length) => (
+                format!("waits {}, {left_words}", wait(length)),
+                Some(length),
+            ),
+            None => (format!("waits for a call to end, {left_words}"), None),
         }
     }
 

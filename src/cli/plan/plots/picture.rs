@@ -61,7 +61,7 @@ pub(in crate::cli::plan) fn svg(title: &str, said: &str, series: &Series) -> Str
         })
         .collect();
     let whole = escaped(said);
-    let each = |values: &[u32]| -> Vec<f64> {
+    let per_second = |values: &[u32]| -> Vec<f64> {
         let seconds = series.interval_us as f64 / 1e6;
         values
             .iter()
@@ -73,7 +73,7 @@ pub(in crate::cli::plan) fn svg(title: &str, said: &str, series: &Series) -> Str
         .iter()
         .map(|value| f64::from(*value))
         .collect();
-    let (called, arrived) = (each(&series.called), each(&series.arrived));
+    let (called, arrived) = (per_second(&series.called), per_second(&series.arrived));
     let mut text = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {BROAD} {HEIGHT}\" width=\"{BROAD}\" \
          height=\"{HEIGHT}\" role=\"img\" aria-label=\"{title}\">\n<title>{title}</title>\n<desc>{whole}</desc>\n\

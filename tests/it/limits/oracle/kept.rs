@@ -107,7 +107,7 @@ impl Play<'_> {
 
     pub(super) fn in_force(&mut self, limit: usize) -> PolicyState {
         let key = self.policy(limit);
-        let fields = ["version", "paused_until", "opened_at", "kind_changed_at"];
+        let fields = ["version", "paused_until", "opened_at", "remade_at"];
         let found: [Option<u64>; 4] = self.ask(redis::cmd("HMGET").arg(key).arg(&fields));
         let [version, rest @ ..] = found.map(Option::unwrap_or_default);
         let [paused_until, opened_at, kind_changed_at] = rest.map(StoreTime::from_micros);

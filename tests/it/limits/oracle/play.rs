@@ -120,7 +120,7 @@ impl Play<'_> {
                 // A limit without a policy was never one of another kind.
                 if self.in_force(*limit).version != PolicyVersion::NONE {
                     let key = self.policy(*limit);
-                    () = self.ask(redis::cmd("HSET").arg(key).arg("kind_changed_at").arg(at));
+                    () = self.ask(redis::cmd("HSET").arg(key).arg("remade_at").arg(at));
                 }
             }
         }

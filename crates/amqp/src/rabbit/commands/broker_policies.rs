@@ -112,10 +112,10 @@ fn effects_on(queue: &OwnQueue, definition: &Map<String, Value>) -> Vec<String> 
     for (key, unit) in [("max-length", "messages"), ("max-length-bytes", "bytes")] {
         let Some(most) = number(key) else { continue };
         let theirs = definition.get("overflow").and_then(Value::as_str);
-        let own = queue.overflow.as_deref();
+        let own_overflow = queue.overflow.as_deref();
         let overflow = match queue.queue_type {
-            QueueType::Quorum => theirs.or(own),
-            QueueType::Classic => own.or(theirs),
+            QueueType::Quorum => theirs.or(own_overflow),
+            QueueType::Classic => own_overflow.or(theirs),
         };
         effects.push(match (overflow, queue.target) {
             (Some("reject-publish" | "reject-publish-dlx"), _) => format!(

@@ -85,21 +85,21 @@ pub async fn policies(
         .map(|queue| (queue.name.clone(), queue))
         .collect();
     let mut ours: Vec<OwnQueue> = Vec::new();
-    let mut said = Vec::new();
+    let mut warnings = Vec::new();
     for route in routes {
         for target in Target::ours(route) {
             let name = target.queue(route.queue());
             let queue = by_name.get(&name);
-            if ours.iter().any(|known| known.name == name) {
+            if ours.iter().any(|earlier| earlier.name == name) {
                 continue;
             }
-            said.extend(queue.and_then(|queue| unusable(route, target, queue)));
+            warnings.extend(queue.and_then(|queue| unusable(route, target, queue)));
             ours.push(as_it_is(route, target, name, queue));
         }
     }
-    said.extend(effects(&theirs, &ours));
-    said.extend(effects(&operators, &ours));
-    Ok(said)
+    warnings.extend(effects(&theirs, &ours));
+    warnings.extend(effects(&operators, &ours));
+    Ok(warnings)
 }
 
 /// With its own settings if it is there, else with those of its declaration.
@@ -200,8 +200,8 @@ impl<'a> Api<'a> {
     async fn fetch(&self, path: &str) -> Result<Bytes, ManagementError> {
         let lost = |error: &dyn std::error::Error| ManagementError::Unreachable(error.to_string());
         let stream = self.connect().await.map_err(|error| {
-            let said = why(&error).unwrap_or_else(|| error.to_string());
-            ManagementError::Unreachable(said)
+            let reason = why(&error).unwrap_or_else(|| error.to_string());
+            ManagementError::Unreachable(reason)
         })?;
         let shaken = http1::handshake(TokioIo::new(stream)).await;
         let (mut sender, connection) = shaken.map_err(|error| lost(&error))?;

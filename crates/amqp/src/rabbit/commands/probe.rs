@@ -136,17 +136,17 @@ async fn look(live: &LiveConnection, route: &RouteOptions) -> Result<QueueState,
             messages,
             consumers,
         }) => {
-            let left = match route.parks() {
+            let left_behind = match route.parks() {
                 true => Vec::new(),
                 false => live.find_left_behind(route).await?,
             };
             let classic = is_classic(live, route.queue()).await;
-            let parked = left.iter().map(|(_, counts)| counts.messages).sum();
+            let parked = left_behind.iter().map(|(_, counts)| counts.messages).sum();
             Ok(QueueState::Found {
                 messages,
                 consumers,
                 classic,
-                left_behind: (!left.is_empty()).then_some(parked),
+                left_behind: (!left_behind.is_empty()).then_some(parked),
                 warnings,
             })
         }

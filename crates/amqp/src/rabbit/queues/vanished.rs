@@ -65,11 +65,11 @@ impl KnownCount {
         // here.
         let stays = rung.length().mul_f64(0.8);
         self.puts.retain(|(at, _)| now.since(*at) < stays);
-        let own = self.put_since(None);
+        let own_puts = self.put_since(None);
         if rung.length() > EVERY && now.since(seen_at) < stays {
-            own.max(counted)
+            own_puts.max(counted)
         } else {
-            own
+            own_puts
         }
     }
 }
@@ -90,18 +90,18 @@ impl KnownCounts {
     /// One more message is in the queue.
     pub(in crate::rabbit) fn note_put(&self, target: Target, now: Mono) {
         let mut all = lock(&self.0);
-        let known = all.entry(target).or_insert(KnownCount::new(now));
+        let known_count = all.entry(target).or_insert(KnownCount::new(now));
         // Messages leave a wait queue by themselves, one by one. What is put elsewhere is forgotten when it is counted.
         let together = match target {
             Target::Wait(_) => TOGETHER,
             Target::Work | Target::Parked(_) | Target::Dead => Duration::MAX,
         };
-        match known.puts.back_mut() {
+        match known_count.puts.back_mut() {
             Some((at, count)) if now.since(*at) < together => *count += 1,
             _ => {
                 // Forgets what came back.
-                known.holds(target, now);
-                known.puts.push_back((now, 1));
+                known_count.holds(target, now);
+                known_count.puts.push_back((now, 1));
             }
         }
     }
@@ -109,11 +109,11 @@ impl KnownCounts {
     /// The queue was counted. Returns by how many messages fewer than the last time.
     pub(super) fn note_count(&self, target: Target, messages: u64, now: Mono) -> u64 {
         let mut all = lock(&self.0);
-        let known = all.entry(target).or_insert(KnownCount::new(now));
+        let known_count = all.entry(target).or_insert(KnownCount::new(now));
         if !matches!(target, Target::Wait(_)) {
-            known.puts.clear();
+            known_count.puts.clear();
         }
-        let (_, before) = std::mem::replace(&mut known.seen, (now, messages));
+        let (_, before) = std::mem::replace(&mut known_count.seen, (now, messages));
         before.saturating_sub(messages)
     }
 
@@ -127,16 +127,16 @@ impl KnownCounts {
         let all = lock(&self.0);
         let holding = all
             .iter()
-            .filter(|(_, known)| known.seen.1 > 0 || !known.puts.is_empty());
+            .filter(|(_, known_count)| known_count.seen.1 > 0 || !known_count.puts.is_empty());
         holding.map(|(target, _)| *target).collect()
     }
 
     /// The queue is missing. `None`: it was not known to be there.
     fn take_gone(&self, target: Target, now: Mono) -> Option<GoneQueue> {
-        let mut known = lock(&self.0).remove(&target)?;
+        let mut known_count = lock(&self.0).remove(&target)?;
         Some(GoneQueue {
-            messages: known.holds(target, now),
-            ago: now.since(known.seen.0),
+            messages: known_count.holds(target, now),
+            ago: now.since(known_count.seen.0),
         })
     }
 }

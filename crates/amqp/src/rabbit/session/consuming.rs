@@ -187,7 +187,7 @@ impl Consumers {
     /// A queue is gone.
     fn forget(&mut self, queue: &str) {
         for group in &mut self.groups {
-            group.queues.retain(|known| known != queue);
+            group.queues.retain(|consumed| consumed != queue);
         }
         self.groups.retain(|group| !group.queues.is_empty());
     }
@@ -259,17 +259,19 @@ impl Session {
     /// Consumes these parked queues as well, now and whenever the tap is open.
     pub(super) async fn join(&mut self, parked_queues: &[ParkedQueue]) -> Result<(), RabbitError> {
         let mut group = Group::parked(&self.context.route, parked_queues);
-        let known = &self.consumers.groups;
-        group
-            .queues
-            .retain(|queue| !known.iter().any(|group| group.queues.contains(queue)));
+        let consumed_groups = &self.consumers.groups;
+        group.queues.retain(|queue| {
+            !consumed_groups
+                .iter()
+                .any(|group| group.queues.contains(queue))
+        });
         if group.queues.is_empty() {
             return Ok(());
         }
         if self.consumers.is_open() {
-            let more = std::slice::from_ref(&group);
+            let new_groups = std::slice::from_ref(&group);
             self.consumers
-                .start(&self.live, &self.channel, more)
+                .start(&self.live, &self.channel, new_groups)
                 .await?;
         }
         self.consumers.groups.push(group);

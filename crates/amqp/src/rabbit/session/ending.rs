@@ -44,12 +44,12 @@ impl Session {
             }
             self.end_channel();
         }
-        let left = self.uncertain();
+        let leftover = self.uncertain();
         let now = clock::now();
         let (undecided, kept) = self.unsettled.end();
         self.context.kept.keep(kept.into_iter(), now);
         LateVerdicts::start(self.context, self.settlements, undecided);
-        left
+        leftover
     }
 
     /// The broker gets back what it delivered on this channel.
@@ -129,11 +129,11 @@ impl Session {
     /// comes, all commands that were under way are done, and those that were held back are under way as one
     /// command, for which the next answer waits.
     async fn let_through(&mut self) -> Result<u64, RabbitError> {
-        let with_one_message_each = self.consumers.with_one_message_each();
+        let groups = self.consumers.with_one_message_each();
         let mut came = 0;
         for _ in 0..ROUNDS {
             self.consumers
-                .start(&self.live, &self.channel, &with_one_message_each)
+                .start(&self.live, &self.channel, &groups)
                 .await?;
             came += self.stop_unseen().await?;
         }

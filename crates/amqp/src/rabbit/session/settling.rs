@@ -64,8 +64,8 @@ impl Session {
                     with_result,
                 });
             }
-            if let Some(known) = kept.result_of(&original, clock::now()) {
-                with_result.result = known;
+            if let Some(kept_result) = kept.result_of(&original, clock::now()) {
+                with_result.result = kept_result;
             }
         }
         let result = &with_result.result;

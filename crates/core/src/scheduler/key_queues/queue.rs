@@ -43,8 +43,9 @@ pub(super) enum Access {
 #[derive(Debug)]
 pub(super) struct Queue<T> {
     pub(super) access: Access,
-    /// The downstream refuses it: one message at a time is called, until one is accepted.
-    pub(super) refused: bool,
+    /// Until when the downstream refuses it: then one message at a time is called, until one is accepted. `None`: it
+    /// does not refuse it.
+    pub(super) refused_until: Option<Mono>,
     /// When the last notice came that calls of it ended.
     pub(super) freed_at: Option<Mono>,
     /// How far apart its units come free for this replica, smoothed. `None`: not known yet.
@@ -60,7 +61,7 @@ impl<T> Default for Queue<T> {
     fn default() -> Self {
         Self {
             access: Access::Open { at_once: 1 },
-            refused: false,
+            refused_until: None,
             freed_at: None,
             free_interval: None,
             next_return: Mono::default(),
@@ -95,7 +96,7 @@ impl<T> Queue<T> {
 
     /// The limit has units for it. Where the downstream refuses the key, nothing is called for it all the same.
     pub(super) fn has_units(&mut self, at_once: u64) {
-        if !self.refused {
+        if self.refused_until.is_none() {
             self.open(at_once);
         }
     }
@@ -112,8 +113,14 @@ impl<T> Queue<T> {
         };
     }
 
+    /// The downstream refuses it until then.
+    pub(super) fn refuse(&mut self, until: Mono) {
+        self.refused_until = Some(until);
+        self.close(until);
+    }
+
     /// Closed as one that is full: it may end at any time.
-    pub(super) fn close(&mut self, until: Mono) {
+    fn close(&mut self, until: Mono) {
         self.access = Access::Closed {
             until,
             is_full: true,

@@ -160,6 +160,24 @@ fn a_key_that_is_refused_stays_closed_when_the_policy_of_its_limit_changes() {
     assert_eq!(ids.collect::<Vec<_>>(), [3]);
 }
 
+/// A refused key opened for a call, which its limit denied for long. Then an operator raises the limit.
+#[test]
+fn what_a_limit_said_of_a_refused_key_is_forgotten_with_its_policy() {
+    let at = |seconds: u64| Mono::from_micros(seconds * SECOND);
+    let item = Item::keyed(1, 7);
+    let key = item.keys().next().expect("it has one");
+    let mut queues = KeyQueues::<Item>::default();
+    queues.note_refusal(key, at(60));
+    queues.note_answer(key, KeyAnswer::At(at(3_000)), at(10));
+    queues.forget(at(20));
+    assert_eq!(queues.blocks(&item, at(59)), Some(key), "it is refused");
+    assert_eq!(queues.blocks(&item, at(61)), None);
+    queues.note_refusal(key, at(70));
+    queues.note_answer(key, KeyAnswer::At(at(3_000)), at(71));
+    queues.forget(at(72));
+    assert_eq!(queues.queues(), 0);
+}
+
 #[test]
 fn refused_keys_without_messages_are_bounded() {
     let mut queues = KeyQueues::<Item>::default();

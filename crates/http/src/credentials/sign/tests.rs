@@ -125,11 +125,11 @@ async fn a_large_body_is_signed_again_once_its_signature_is_old() {
     const LARGE: &[u8] = &[b'x'; QUICK + 1];
     let hmac = hmac("{{ timestamp }}", &[("X-Time", "{{ timestamp }}")]);
     let signer = signer(&hmac, "k").unwrap();
-    for (age, edition, is_renewed) in [(0, 0, false), (120, 0, true), (0, 1, true)] {
+    for (age, version, is_renewed) in [(0, 0, false), (120, 0, true), (0, 1, true)] {
         let made = SystemTime::now() - Duration::from_secs(age);
         let signing = signer.signing(&message(), FACTS, None).unwrap();
         let signed = RequestSignature::new(made, 0, AnySigning::Hmac(signing));
-        let renewed = signed.renew(request(LARGE), edition, None).await.unwrap();
+        let renewed = signed.renew(request(LARGE), version, None).await.unwrap();
         assert_eq!(renewed.headers().contains_key("x-time"), is_renewed);
     }
 }

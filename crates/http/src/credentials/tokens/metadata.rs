@@ -191,10 +191,10 @@ async fn fetch(
     match status.is_success() {
         true => Ok(body),
         false => {
-            let said: MetadataAnswer = serde_json::from_slice(&body).unwrap_or_default();
+            let error_answer: MetadataAnswer = serde_json::from_slice(&body).unwrap_or_default();
             Err(format!(
                 "asked for {what}, it said {}",
-                said.refusal(&status.to_string())
+                error_answer.refusal(&status.to_string())
             ))
         }
     }
@@ -246,8 +246,8 @@ fn life(ends: &str, now: SystemTime) -> Result<Duration, String> {
     let at: Timestamp = ends
         .parse()
         .map_err(|_| "its Expiration is no time".to_owned())?;
-    let left = SystemTime::from(at).duration_since(now);
-    left.map_err(|_| {
+    let time_left = SystemTime::from(at).duration_since(now);
+    time_left.map_err(|_| {
         format!("its credentials ended at {at}, or the clock of this machine is wrong")
     })
 }

@@ -29,9 +29,9 @@ impl Results {
             InboundKind::Receipt(_) => ("receipt", "sluiced.receipt"),
             InboundKind::Inbound(_) => ("inbound", "sluiced.inbound"),
         };
-        let said = said(arrival);
+        let answer_body = said(arrival);
         let answer = Answer {
-            body: said.to_string().into(),
+            body: answer_body.to_string().into(),
             is_whole: true,
             ..Answer::default()
         };
@@ -49,7 +49,7 @@ impl Results {
                 "route": route,
                 "verdict": verdict,
                 "settled": settled,
-                "answer": { "body": said },
+                "answer": { "body": answer_body },
             });
             body.to_string()
         };
@@ -70,7 +70,7 @@ impl Results {
 
 /// `answer.body` of its result. A field that did not come is null.
 fn said(arrival: &InboundEvent) -> Value {
-    let mut said = match &arrival.what {
+    let mut answer_body = match &arrival.what {
         InboundKind::Receipt(receipt) => json!({
             "message_id": receipt.message_id,
             "state": receipt.state_name(),
@@ -91,7 +91,7 @@ fn said(arrival: &InboundEvent) -> Value {
             }),
         }),
     };
-    said["source"] = json!(arrival.source);
-    said["destination"] = json!(arrival.destination);
-    said
+    answer_body["source"] = json!(arrival.source);
+    answer_body["destination"] = json!(arrival.destination);
+    answer_body
 }

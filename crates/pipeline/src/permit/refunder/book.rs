@@ -97,7 +97,8 @@ impl RefundBook {
     pub(super) fn take(&mut self, mut lost: Vec<GrantedCharge>) -> Vec<GrantedCharge> {
         lost.retain(|call| {
             let running = call.ticket().and_then(|ticket| self.running.get(&ticket));
-            running.is_some_and(|calls| calls.iter().any(|own| is_same(own, call)))
+            running
+                .is_some_and(|calls| calls.iter().any(|running_call| is_same(running_call, call)))
         });
         self.stop_renewing(&lost);
         lost

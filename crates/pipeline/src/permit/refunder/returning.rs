@@ -51,7 +51,7 @@ impl Returning {
     /// Writes to the store that messages were accepted, and reports that to their calls. Returns the claims
     /// that the store has done.
     pub(super) async fn done(&self, done: Vec<Done>) -> Vec<Vec<GrantedCharge>> {
-        let mut known = Vec::new();
+        let mut claims_done = Vec::new();
         let mut rest = done.into_iter().peekable();
         while rest.peek().is_some() {
             let some: Vec<Done> = rest.by_ref().take(BATCH_MAX).collect();
@@ -70,10 +70,10 @@ impl Returning {
             for (claims, sender) in some {
                 // If nothing waits for this any more, the call is settled.
                 sender.send(is_known).ok();
-                known.extend(is_known.then_some(claims));
+                claims_done.extend(is_known.then_some(claims));
             }
         }
-        known
+        claims_done
     }
 
     /// Writes what answers reported.

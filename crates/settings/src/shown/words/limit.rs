@@ -20,11 +20,11 @@ impl Limit {
             Some(true) => "of all queues together ",
             Some(false) => "of each queue ",
         };
-        let each = self
+        let per_key = self
             .key()
             .map(|key| format!("for each `{}` {queues}", key.as_str()));
         let over = store.map_or("in this process", |_| "over all replicas");
-        let passes = format!("{}, {}{over}", self.passes(), each.unwrap_or_default());
+        let passes = format!("{}, {}{over}", self.passes(), per_key.unwrap_or_default());
         let passed_over = self
             .key()
             .filter(|key| says_none(key.as_str()))
@@ -67,13 +67,13 @@ impl Limit {
             }
             Self::Gcra(limit) => {
                 let (rate, burst) = (limit.own.rate.0, limit.own.burst);
-                let more = if burst > 0 {
+                let burst_words = if burst > 0 {
                     format!(", and up to {burst} more at once")
                 } else {
                     String::new()
                 };
                 format!(
-                    "{} evenly in {}{more}",
+                    "{} evenly in {}{burst_words}",
                     units(rate.units().get()),
                     Span(rate.window())
                 )

@@ -88,11 +88,13 @@ impl Route {
 
     fn deliveries_words(&self) -> Option<String> {
         let results = self.results.as_ref()?;
-        let known = [
+        let kinds_and_words = [
             (ResultOn::Receipt, "a receipt"),
             (ResultOn::Inbound, "a message from a phone"),
         ];
-        let published = known.iter().filter(|(kind, _)| results.on.contains(kind));
+        let published = kinds_and_words
+            .iter()
+            .filter(|(kind, _)| results.on.contains(kind));
         let kinds: Vec<_> = published.map(|(_, words)| *words).collect();
         let to = place(results);
         let unroutable = match results.unroutable() {

@@ -75,8 +75,8 @@ impl KeyedJudge {
     fn highest(&self, start: u64, end: u64) -> u64 {
         let start = start.saturating_sub(self.late);
         let until = self.units.iter().skip(1).map(|(from, _)| *from);
-        let each = self.units.iter().zip(until.chain([u64::MAX]));
-        let within = each.filter(|((from, _), until)| *from <= end && *until > start);
+        let stretches = self.units.iter().zip(until.chain([u64::MAX]));
+        let within = stretches.filter(|((from, _), until)| *from <= end && *until > start);
         let highest = within.map(|((_, units), _)| *units).max();
         u64::from(highest.unwrap_or(self.limit.units))
     }

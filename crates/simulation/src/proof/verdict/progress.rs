@@ -101,7 +101,7 @@ pub fn least_share(scenario: &Scenario) -> f64 {
     if let Some(least) = by_key.reduce(f64::min) {
         return least;
     }
-    let each = scenario.keyed.iter().map(|limit| {
+    let by_limit = scenario.keyed.iter().map(|limit| {
         let mean = f64::from(1 + limit.cost) / 2.0;
         let units = f64::from(limit.at_once().min(limit.units));
         // Messages of several units do not fill a window or a burst completely.
@@ -125,7 +125,7 @@ pub fn least_share(scenario: &Scenario) -> f64 {
     } else {
         1.0
     };
-    SLACK * each.fold(1.0, f64::min) * several * stalls * waits
+    SLACK * by_limit.fold(1.0, f64::min) * several * stalls * waits
 }
 
 /// Where a message is.
@@ -195,9 +195,9 @@ impl ProgressJudge {
     }
 
     fn put(&mut self, message: u32, place: Place) {
-        let was = std::mem::replace(&mut self.places[message as usize], place);
+        let place_before = std::mem::replace(&mut self.places[message as usize], place);
         let is_open = |place| u8::from(place != Place::Done);
-        self.open = self.open + usize::from(is_open(place)) - usize::from(is_open(was));
+        self.open = self.open + usize::from(is_open(place)) - usize::from(is_open(place_before));
     }
 
     /// A call was made.
@@ -255,8 +255,8 @@ impl ProgressJudge {
         };
         let fits = |message: u32| {
             let charges = self.scenario.charges(message);
-            let mut each = charges.iter().zip(&rules).enumerate();
-            each.all(|(index, (charge, rule))| {
+            let mut charges_and_rules = charges.iter().zip(&rules).enumerate();
+            charges_and_rules.all(|(index, (charge, rule))| {
                 let state = self.states.state(&(index, charge.key), rule, now);
                 rule.fit(state.as_ref(), now, charge.cost) == Fit::Now
             })
@@ -341,7 +341,7 @@ impl ProgressJudge {
 
     /// The least time, in seconds, in which a limit lets this many units of a key with `room` left pass.
     fn least(&self, limit: &KeyedLimit, units: u64, room: u64) -> f64 {
-        let each = match limit.kind {
+        let units_a_period = match limit.kind {
             LimitKind::SteppedBucket { capacity } => capacity.min(limit.units),
             _ => limit.units,
         };
@@ -352,9 +352,10 @@ impl ProgressJudge {
             }
             _ => limit.window + limit.headroom,
         };
-        let rest =
-            units.saturating_sub(u64::from(limit.at_once()).min(room) + u64::from(each)) as f64;
-        rest / f64::from(each) * period.as_secs_f64()
+        let rest = units
+            .saturating_sub(u64::from(limit.at_once()).min(room) + u64::from(units_a_period))
+            as f64;
+        rest / f64::from(units_a_period) * period.as_secs_f64()
     }
 }
 

@@ -136,8 +136,8 @@ impl Limits {
 
     /// Takes back what was granted and is not used.
     async fn refund_granted(&self, part: &Part, asked: Mono, unused: &Decisions) {
-        let each = part.candidates().iter().zip(&unused.decisions);
-        let granted = each.filter(|(_, decision)| matches!(decision, Decision::Granted { .. }));
+        let decided = part.candidates().iter().zip(&unused.decisions);
+        let granted = decided.filter(|(_, decision)| matches!(decision, Decision::Granted { .. }));
         let at = GrantedAt {
             at: unused.now,
             asked,

@@ -136,15 +136,20 @@ pub(super) struct LeftBehind(pub(super) QueueCounter);
 
 impl LeftBehind {
     pub(super) async fn run(self) {
-        let (mut known, mut pause) = (BTreeSet::new(), EVERY);
+        let (mut known_queues, mut pause) = (BTreeSet::new(), EVERY);
         loop {
             // If more than this question failed, the session notices that by itself.
-            if let Err(error) = self.look(&mut known).await {
+            if let Err(error) = self.look(&mut known_queues).await {
                 let route = &self.0.queues.route.name;
                 tracing::debug!(%route, %error, "no look for parked messages");
             }
             // Once there are some, their messages are counted as often as those of all other queues.
-            sleep(if known.is_empty() { pause } else { EVERY }).await;
+            sleep(if known_queues.is_empty() {
+                pause
+            } else {
+                EVERY
+            })
+            .await;
             pause = LOOK.min(pause * 2);
         }
     }

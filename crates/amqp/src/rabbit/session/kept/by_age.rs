@@ -3,7 +3,7 @@
 //! Problem: after a lost connection tens of thousands of verdicts are kept, and each is looked for once. So neither a
 //! look nor the end of an age walks through all of them.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::hash::Hash;
 use std::time::Duration;
 
@@ -12,8 +12,8 @@ use sluiced_core::time::Mono;
 /// Values under keys. A key may have several.
 #[derive(Debug)]
 pub(super) struct ByAge<K, V> {
-    /// Each with its number.
-    values: HashMap<K, Vec<(u64, V)>>,
+    /// Each with its number, the oldest of a key first.
+    values: HashMap<K, VecDeque<(u64, V)>>,
     /// When each number was added, and its key. Numbers count up.
     ages: BTreeMap<u64, (Mono, K)>,
 }
@@ -46,7 +46,10 @@ impl<K: Clone + Eq + Hash, V> ByAge<K, V> {
     pub(super) fn add(&mut self, key: K, value: V, at: Mono) {
         let number = self.ages.last_key_value().map_or(0, |(last, _)| last + 1);
         self.ages.insert(number, (at, key.clone()));
-        self.values.entry(key).or_default().push((number, value));
+        self.values
+            .entry(key)
+            .or_default()
+            .push_back((number, value));
     }
 
     /// Takes the latest value of a key for which the closure is true.
@@ -60,7 +63,7 @@ impl<K: Clone + Eq + Hash, V> ByAge<K, V> {
     {
         let values = self.values.get_mut(key)?;
         let place = values.iter().rposition(|(_, value)| is_it(value))?;
-        let (number, value) = values.remove(place);
+        let (number, value) = values.remove(place)?;
         if values.is_empty() {
             self.values.remove(key);
         }
@@ -85,11 +88,12 @@ impl<K: Clone + Eq + Hash, V> ByAge<K, V> {
     }
 
     fn forget_first(&mut self) {
-        let Some((first, (_, key))) = self.ages.pop_first() else {
+        let Some((_, (_, key))) = self.ages.pop_first() else {
             return;
         };
         if let Some(values) = self.values.get_mut(&key) {
-            values.retain(|(number, _)| *number != first);
+            // The oldest of all is the oldest of its key.
+            values.pop_front();
             if values.is_empty() {
                 self.values.remove(&key);
             }

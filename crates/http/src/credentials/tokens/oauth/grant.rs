@@ -73,8 +73,8 @@ pub(super) fn header(token: &str) -> Result<TokenValue, String> {
 
 /// What a server said instead of a token. The description is the server's own text, and is shown in part.
 pub(super) fn refusal(status: StatusCode, body: &[u8]) -> String {
-    let said: Refused = serde_json::from_slice(body).unwrap_or_default();
-    let parts: Vec<_> = [said.error, said.error_description]
+    let refused: Refused = serde_json::from_slice(body).unwrap_or_default();
+    let parts: Vec<_> = [refused.error, refused.error_description]
         .into_iter()
         .flatten()
         .filter(|part| !part.is_null())

@@ -78,8 +78,8 @@ pub(super) fn sign_claims(
     }
     let mut claims = Map::new();
     claims.extend(email.map(|email| ("iss".to_owned(), email.into())));
-    let own = wanted.claims.iter();
-    claims.extend(own.map(|(name, value)| (name.clone(), value.clone().into())));
+    let own_claims = wanted.claims.iter();
+    claims.extend(own_claims.map(|(name, value)| (name.clone(), value.clone().into())));
     claims.insert("iat".to_owned(), since.into());
     if wanted.expires {
         let ends = since + wanted.lifetime.as_secs();
