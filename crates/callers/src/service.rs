@@ -196,6 +196,11 @@ async fn end(
         Err(why) => return reply::wrong(StatusCode::BAD_REQUEST, &format!("{why}")),
     };
     if let Some(millis) = ending.used_after_ms {
+        if ending.unused {
+            let why =
+                "a permit is `unused`, or its call left `used_after_ms`: write one of the two";
+            return reply::wrong(StatusCode::BAD_REQUEST, why);
+        }
         if !(0.0..=LONGEST_USE).contains(&millis) {
             let why = format!("used_after_ms: write milliseconds from 0 to {LONGEST_USE}");
             return reply::wrong(StatusCode::BAD_REQUEST, &why);

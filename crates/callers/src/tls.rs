@@ -24,7 +24,7 @@ use sluiced_ports::connect::Secret;
 use sluiced_ports::lock;
 
 /// The files are read no more often.
-const AGAIN: Duration = Duration::from_secs(1);
+const MIN_REREAD_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Why the certificate cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -91,7 +91,7 @@ impl Identity {
     /// resumed.
     fn current(&self) -> Arc<ServerConfig> {
         let mut loaded = lock(&self.loaded);
-        if loaded.looked.elapsed() >= AGAIN {
+        if loaded.looked.elapsed() >= MIN_REREAD_INTERVAL {
             loaded.looked = Instant::now();
             if let Ok(files) = CertificateFiles::read(&self.certificate, &self.key)
                 && files.digest() != loaded.digest

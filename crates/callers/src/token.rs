@@ -17,8 +17,8 @@ use sluiced_core::time::Mono;
 use sluiced_ports::connect::Secret;
 use sluiced_ports::lock;
 
-/// The file is read no more often.
-const AGAIN: Duration = Duration::from_secs(1);
+/// The file is read at most once in this time.
+const MIN_REREAD_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The token of a listener.
 pub(crate) struct Token {
@@ -50,7 +50,7 @@ impl Token {
     fn fits(&self, token: &str, now: Mono) -> bool {
         let given = fingerprint(token);
         let mut last_read = lock(&self.known);
-        if now.since(last_read.1) >= AGAIN {
+        if now.since(last_read.1) >= MIN_REREAD_INTERVAL {
             *last_read = (fingerprint(self.secret.get().expose_secret()), now);
         }
         given == last_read.0

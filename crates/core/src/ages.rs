@@ -1,9 +1,9 @@
 //! How old the oldest message of a route is.
 //!
-//! A replica knows when the messages that it holds were published. A queue delivers the oldest first, so the messages
-//! in it were published after those that came out of it, and after it was seen to be empty. While a replica holds
-//! nothing and messages are ready, that is the estimate of the oldest. It may be wrong if a queue has priorities, or if
-//! messages came back to the queue. Messages in wait queues and parked messages do not count.
+//! A replica knows when the messages that it holds were published. A queue delivers the oldest message first. So the
+//! ready messages were published after the last message that came out, and after the last check that found the queue
+//! empty. While a replica holds nothing, the later of these two times is the estimate. It may be wrong if a queue has
+//! priorities, or if messages came back to the queue. Messages in wait queues and parked messages do not count.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

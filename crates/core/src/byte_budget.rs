@@ -3,10 +3,11 @@
 //! Problem: a prefetch counts messages, and RabbitMQ has none that counts bytes. A route with a prefetch of 500 that
 //! gets messages of 16 MiB would hold 8 GB: a few hostile ones end each replica for its memory, one after the other. So
 //! the bodies of what is not settled are summed. A delivery that does not fit goes back to its queue at once, and the
-//! consumers close until the sum allows more. Then they open with a prefetch for messages as large as that one. After
-//! [`CALM`] in which no large one came and none was held they open as usual: each time they do, all large ones within
-//! the prefetch may go back, and a quorum queue drops a message that was given back too often. Messages of the usual
-//! size never come near the bound (see [`ByteBudget::for_prefetch`]), so it costs them nothing.
+//! consumers close until the sum allows more. Then they open with a prefetch for messages as large as that delivery.
+//! They open with their usual prefetch only after [`CALM`] in which no large message came and none was held. They must
+//! not do so more often: each time, all large messages within the prefetch may go back, and a quorum queue drops a
+//! message that was given back too often. Messages of the usual size never come near the bound (see
+//! [`ByteBudget::for_prefetch`]), so it costs them nothing.
 
 use std::time::Duration;
 
@@ -25,12 +26,12 @@ pub enum Opening {
     /// With their own prefetch.
     Usual,
     /// For this many messages together.
-    Few(u16),
+    Reduced(u16),
 }
 
 /// Something did not fit, not long ago.
 #[derive(Clone, Copy, Debug)]
-struct Few {
+struct ReducedPrefetch {
     until: Mono,
     /// The largest that did not fit, in bytes.
     largest: u64,
@@ -47,7 +48,7 @@ pub struct ByteBudget {
     large: u64,
     /// Something did not fit since the consumers were opened.
     has_overflowed: bool,
-    few: Option<Few>,
+    few: Option<ReducedPrefetch>,
 }
 
 impl ByteBudget {
@@ -80,7 +81,7 @@ impl ByteBudget {
         if self.held > 0 && bytes > self.most.saturating_sub(self.held) {
             let before = self.few.map_or(0, |few| few.largest);
             self.has_overflowed = true;
-            self.few = Some(Few {
+            self.few = Some(ReducedPrefetch {
                 until: now + CALM,
                 largest: before.max(bytes),
             });
@@ -127,7 +128,7 @@ impl ByteBudget {
             None => return None,
             Some(few) => match free / few.largest.max(1) {
                 0 if self.held > 0 => return None,
-                fit => Opening::Few(u16::try_from(fit.max(1)).unwrap_or(u16::MAX)),
+                fit => Opening::Reduced(u16::try_from(fit.max(1)).unwrap_or(u16::MAX)),
             },
         };
         self.has_overflowed = false;

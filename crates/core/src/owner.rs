@@ -8,8 +8,8 @@
 //!
 //! A replica that stops takes its registration back. One that died leaves it behind for [`KEPT`]: longer than a restart
 //! takes, or an outage of the store's network, so that no other fleet comes between. After that the names are free. The
-//! states of the limits may be older, which lets nothing through: units that the first fleet used count for the second
-//! one, too, so that it is slower for a while, never faster.
+//! states of the limits may be older than the registration. That is safe: units that the first fleet used count for the
+//! second one, too, so the second one is slower for a while, never faster.
 //!
 //! A fleet may be known by several names, and one in common is enough. RabbitMQ calls a cluster after the node that was
 //! asked, unless an operator gave it a name: so replicas of one fleet may see different names of one cluster, and what

@@ -48,7 +48,7 @@ pub use waits::Needs;
 
 use super::message::{KeyId, Queued};
 
-use self::batch::Due;
+use self::batch::Wanted;
 use self::key_queues::KeyQueues;
 use self::ready::Ready;
 use super::leases::{LeaseHint, LeaseHolder, Slot};
@@ -224,7 +224,7 @@ impl<T: Queued> Scheduler<T> {
 
     /// The key that a message has to wait for in memory, if any.
     fn waits_for(&self, item: &T, now: Mono) -> Option<KeyId> {
-        let key = self.key_queues.blocks(item, now)?;
+        let key = self.key_queues.blocking_key(item, now)?;
         self.key_queues.has_room(item, key).then_some(key)
     }
 
@@ -242,7 +242,7 @@ impl<T: Queued> Scheduler<T> {
     /// Returns what to do at `now`. Call it again after doing it.
     pub fn poll(&mut self, now: Mono) -> Action<T> {
         self.wake(now);
-        self.let_plain_pass(now);
+        self.delay_keyed_while_unanswered(now);
         self.pacing.expire(now);
         if let Some(step) = self.next_actions.pop_front() {
             return step;
@@ -264,8 +264,8 @@ impl<T: Queued> Scheduler<T> {
             return Action::Lease(row, ask);
         }
         let next_question = match self.next_question(now) {
-            Due::Now(question) => return Action::Admit(question),
-            Due::Later(next) => next,
+            Wanted::Now(question) => return Action::Admit(question),
+            Wanted::LookAgain(next) => next,
         };
         if let Some(step) = self.next_actions.pop_front() {
             return step;
@@ -389,7 +389,7 @@ impl<T: Queued> Scheduler<T> {
     /// While the store of keyed limits does not answer, messages that need a permit wait aside. A slot goes to a
     /// message without keyed limits only if that message is the first, so it would wait behind them until the store
     /// answers.
-    fn let_plain_pass(&mut self, now: Mono) {
+    fn delay_keyed_while_unanswered(&mut self, now: Mono) {
         let Sum {
             messages, keyed, ..
         } = self.ready.sum();

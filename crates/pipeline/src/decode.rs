@@ -144,7 +144,7 @@ impl Decoder<'_> {
         let deadline = self.check()?;
         let facts = route.facts(self.history);
         let (demand, zone) = self.count(facts)?;
-        let (times, wait) = self.find_times(deadline, self.arrival.wait, zone)?;
+        let (times, wait) = self.find_times(deadline, zone)?;
         let born = self.history.born(self.message);
         let opened = times
             .hours
@@ -193,8 +193,8 @@ impl Decoder<'_> {
             let detail = why.as_text().unwrap_or_default().to_owned();
             return Err(self.dead_verdict(DeadReason::Unreadable, detail));
         }
-        let ends = history.deadline(message, rules.max_age);
-        if ends.is_some_and(|end| end <= now) {
+        let deadline = history.deadline(message, rules.max_age);
+        if deadline.is_some_and(|at| at <= now) {
             return Err(expired(self.route, history, now));
         }
         check_size(message, rules.max_body)
@@ -205,20 +205,19 @@ impl Decoder<'_> {
             let rest = self.route.sharing.opening(now + wait).since(now);
             return Err(history.later(rest, now));
         }
-        Ok(ends)
+        Ok(deadline)
     }
 
     /// When it may be sent, by the clock of its own `zone` if it has one, and how long it waits for that.
     fn find_times(
         &self,
-        ends: Option<StoreTime>,
-        wait: Duration,
+        deadline: Option<StoreTime>,
         zone: Option<Zone>,
     ) -> Result<(Times, Duration), Verdict> {
-        let (rules, now) = (&self.route.rules, self.now);
+        let (rules, now, wait) = (&self.route.rules, self.now, self.arrival.wait);
         let local = |at: StoreTime| now.local + at.since(now.store);
         let mut times = Times {
-            too_old: ends.map(local),
+            too_old: deadline.map(local),
             ..Times::default()
         };
         let Some((hours, zone)) = rules.own_hours.as_ref().zip(zone) else {

@@ -33,7 +33,7 @@ use journal::{Journal, Why};
 use results::Results;
 
 /// How often each reason of death is logged for a route.
-const EVERY: Duration = Duration::from_secs(10);
+const LOG_EVERY: Duration = Duration::from_secs(10);
 
 /// The ends of a route's messages.
 pub(super) struct Ends {
@@ -83,8 +83,8 @@ impl Ends {
             journal,
             results,
             meters: Arc::clone(meters),
-            reasons: DeadReason::ALL.map(|_| LogLimit::new(EVERY)),
-            dropped: LogLimit::new(EVERY),
+            reasons: DeadReason::ALL.map(|_| LogLimit::new(LOG_EVERY)),
+            dropped: LogLimit::new(LOG_EVERY),
         }
     }
 

@@ -11,7 +11,8 @@ use tracing::warn;
 
 use sluiced_core::after_call::ThrottleSubject;
 use sluiced_core::after_call::figures::{
-    QuotaOf, QuotaOutcome, QuotaSaid, QuotaThen, Used, UsedSaid, WrongEstimate, in_flight,
+    AnswerQuota, AnswerUsage, QuotaConsequence, QuotaOf, QuotaOutcome, Used, WrongEstimate,
+    in_flight,
 };
 use sluiced_core::judge::{Outcome, Remaining};
 use sluiced_core::time::Now;
@@ -46,7 +47,7 @@ pub(super) struct Figures<'a> {
 struct LimitUsed<'a> {
     charge: &'a Charge,
     at: GrantedAt,
-    said: UsedSaid,
+    said: AnswerUsage,
 }
 
 impl<'a> Figures<'a> {
@@ -68,14 +69,14 @@ impl<'a> Figures<'a> {
     }
 
     /// What the answer says that the call used.
-    pub(super) fn used(&self) -> Vec<UsedSaid> {
+    pub(super) fn used(&self) -> Vec<AnswerUsage> {
         self.used.iter().map(|used| used.said).collect()
     }
 
     /// What the answer to a call that took this long says of the quotas.
-    pub(super) fn quotas(&self, took: Duration) -> Vec<QuotaSaid<'_>> {
+    pub(super) fn quotas(&self, took: Duration) -> Vec<AnswerQuota<'_>> {
         let rules = &self.job.route.rules.answers;
-        let quotas_said = self.quotas.iter().map(|reading| QuotaSaid {
+        let quotas_said = self.quotas.iter().map(|reading| AnswerQuota {
             left: reading.left.as_deref(),
             spare: reading.spare,
             of: self.quota_of(reading.limit, took),
@@ -184,13 +185,13 @@ impl<'a> Figures<'a> {
         }
     }
 
-    fn follow_quota(&self, limit: &str, then: QuotaThen) {
+    fn follow_quota(&self, limit: &str, then: QuotaConsequence) {
         match then {
-            QuotaThen::Nothing => {}
-            QuotaThen::Freeze { left, length } => {
+            QuotaConsequence::Nothing => {}
+            QuotaConsequence::Freeze { left, length } => {
                 self.pacer.send(PacerEvent::QuotaLow { left, length })
             }
-            QuotaThen::Tighten { units, length } => {
+            QuotaConsequence::Tighten { units, length } => {
                 if let Some(charge) = self.charge(limit) {
                     self.correct(charge, Corrected::Quota { units, length });
                 }
@@ -270,7 +271,7 @@ fn read_used<'a>(
     let used = actuals.limits().filter_map(|(limit, most)| {
         let units = numbers.next().flatten();
         let (charge, at) = units_of(taken, limit)?;
-        let said = UsedSaid {
+        let said = AnswerUsage {
             estimate: charge.cost,
             units,
             most,

@@ -38,7 +38,7 @@ type Group = (Option<String>, Option<String>, Option<i64>);
 
 /// What a queue holds.
 #[derive(Default, Serialize)]
-struct Census {
+struct LetterTotals {
     /// All letters, meant or not.
     total: u64,
     meant: u64,
@@ -87,7 +87,7 @@ pub(super) async fn run(
         if index > 0 && !args.location.json {
             writeln!(console.out)?;
         }
-        report.add(queue, found.as_ref(), &Census::at(now), console.out)?;
+        report.add(queue, found.as_ref(), &LetterTotals::at(now), console.out)?;
     }
     Ok(report.end(console.out)?)
 }
@@ -105,8 +105,8 @@ impl ListRun {
         queue: &str,
         mut letters: Letters,
         console: &mut Console<'_, impl Write + Send, impl Write + Send>,
-    ) -> Result<Census, Refusal> {
-        let mut census = Census::at(self.now);
+    ) -> Result<LetterTotals, Refusal> {
+        let mut census = LetterTotals::at(self.now);
         let all = letters.total();
         while let Some(letter) = letters.next().await? {
             census.total += 1;
@@ -129,7 +129,7 @@ impl ListRun {
     }
 }
 
-impl Census {
+impl LetterTotals {
     fn at(now: StoreTime) -> Self {
         Self {
             now,
@@ -157,7 +157,7 @@ impl Census {
     }
 }
 
-impl LetterCounts for Census {
+impl LetterCounts for LetterTotals {
     fn write(&self, queue: &str, out: &mut impl Write) -> io::Result<()> {
         let span = match (self.oldest, self.newest) {
             (Some(_), Some(_)) => format!(

@@ -159,7 +159,7 @@ pub(super) struct AnswerCase {
     pub(super) wait: Option<Length>,
     /// The limit that the answer names, or `false`: none.
     pub(super) throttles: Option<NamedLimit>,
-    pub(super) then: Option<Then>,
+    pub(super) then: Option<ExpectedNext>,
     pub(super) spends_attempt: Option<bool>,
     /// What `journal_id` makes of it.
     pub(super) id: Option<String>,
@@ -256,13 +256,13 @@ impl TryFrom<String> for Outcome {
 /// What becomes of a message.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Then {
+pub(super) enum ExpectedNext {
     Done,
     Again,
     Dead,
 }
 
-impl fmt::Display for Then {
+impl fmt::Display for ExpectedNext {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Done => "done",

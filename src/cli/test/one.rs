@@ -10,7 +10,7 @@ use http::{HeaderName, HeaderValue, Response, StatusCode};
 use serde_json::{Map, Value, json};
 use toml::Spanned;
 
-use super::cases::{AnswerCase, Case, Content, Counts, Incoming, Then};
+use super::cases::{AnswerCase, Case, Content, Counts, ExpectedNext, Incoming};
 use super::compare::{differences, lower_headers};
 use crate::cli::trial::rendered::as_comparable_json;
 use crate::cli::trial::{MADE_ID, choose_route};
@@ -292,7 +292,7 @@ impl Failures {
 }
 
 /// What is expected to follow, and what does. The reason is shown where that is not as expected.
-fn then_in_words(expected: Option<Then>, next: NextStep) -> (Option<String>, String) {
+fn then_in_words(expected: Option<ExpectedNext>, next: NextStep) -> (Option<String>, String) {
     let (then, reason) = then(next);
     let real = match reason {
         Some(reason) => format!("{then} ({})", reason.label()),
@@ -314,10 +314,10 @@ const fn asked_wait(outcome: Outcome) -> Option<std::time::Duration> {
     }
 }
 
-const fn then(next: NextStep) -> (Then, Option<DeadReason>) {
+const fn then(next: NextStep) -> (ExpectedNext, Option<DeadReason>) {
     match next {
-        NextStep::Done => (Then::Done, None),
-        NextStep::Dead(reason) => (Then::Dead, Some(reason)),
-        NextStep::Again { .. } => (Then::Again, None),
+        NextStep::Done => (ExpectedNext::Done, None),
+        NextStep::Dead(reason) => (ExpectedNext::Dead, Some(reason)),
+        NextStep::Again { .. } => (ExpectedNext::Again, None),
     }
 }

@@ -224,7 +224,7 @@ const ASKS: Wrong = Wrong {
     error: "",
 };
 
-const WRONG: [Wrong; 9] = [
+const WRONG: [Wrong; 10] = [
     Wrong {
         body: "{\"keys\":{\"x\":\"y\"}}",
         error: "no such limit here; there is provider",
@@ -263,6 +263,14 @@ const WRONG: [Wrong; 9] = [
         content_type: "",
         body: "",
         error: "used_after_ms",
+        ..ASKS
+    },
+    Wrong {
+        method: Method::DELETE,
+        path: "/v1/permits/0000000000000007?unused=true&used_after_ms=1",
+        content_type: "",
+        body: "",
+        error: "one of the two",
         ..ASKS
     },
     Wrong {

@@ -131,7 +131,7 @@ impl InputLines {
 }
 
 /// How long a settled line may stay unwritten.
-const EVERY: Duration = Duration::from_secs(1);
+const WRITE_INTERVAL: Duration = Duration::from_secs(1);
 /// How much of a list serves to recognize it.
 const BEGINNING: u64 = 64 * 1024;
 
@@ -226,7 +226,8 @@ impl Checkpoint {
         self.progress.open.remove(&line);
         self.progress.done += u64::from(!is_dead);
         self.progress.dead += u64::from(is_dead);
-        self.due.get_or_insert_with(|| Instant::now() + EVERY);
+        self.due
+            .get_or_insert_with(|| Instant::now() + WRITE_INTERVAL);
     }
 
     /// When to write it, if something has changed.
@@ -236,7 +237,7 @@ impl Checkpoint {
 
     /// Puts the writing off: it is due again in a while.
     pub(super) fn put_off(&mut self) {
-        self.due = self.due.map(|_| Instant::now() + EVERY);
+        self.due = self.due.map(|_| Instant::now() + WRITE_INTERVAL);
     }
 
     /// Writes it.

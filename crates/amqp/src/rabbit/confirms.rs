@@ -1,8 +1,8 @@
 //! Publish, and wait for the confirm: for copies that a verdict makes (`publisher`) and for letters that move
 //! (`letters`).
 //!
-//! Copies are under way together, as many as [`MOST`] messages and [`WINDOW`] bytes allow. Each is decided by
-//! itself, as soon as its own confirm shows its fate.
+//! Copies are under way together, as many as [`MAX_UNCONFIRMED`] messages and [`WINDOW`] bytes allow. Each is decided
+//! by itself, as soon as its own confirm shows its fate.
 //!
 //! **Time.** A slow connection is no fault: what counts is the time in which nothing was confirmed and nothing
 //! was written. The time that the bytes under way take at [`SLOWEST`] is added, because they may lie in buffers.
@@ -46,7 +46,7 @@ use super::messages::convert::frame_size::shorten_to_frame;
 pub(super) use self::copy::{CopyMessage, publish_confirmed};
 
 /// The most copies that are under way at a time.
-const MOST: usize = 512;
+const MAX_UNCONFIRMED: usize = 512;
 /// The most bytes of copies that are under way at a time; a larger copy goes alone.
 pub(in crate::rabbit) const WINDOW: usize = 1 << 20;
 /// The slowest connection that is waited for, in bytes a second.
@@ -193,7 +193,7 @@ impl<T> ConfirmChannel<T> {
 
     /// Whether a copy of this many bytes may be published now.
     pub(in crate::rabbit) fn takes(&self, bytes: usize) -> bool {
-        let has_room = self.under_way.len() < MOST && self.bytes + bytes <= WINDOW;
+        let has_room = self.under_way.len() < MAX_UNCONFIRMED && self.bytes + bytes <= WINDOW;
         self.is_open() && (self.is_idle() || has_room)
     }
 

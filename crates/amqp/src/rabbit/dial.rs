@@ -54,7 +54,7 @@ impl Dial<'_> {
         let tokio = Tokio::current();
         let kit = RuntimeParts::new(tokio.clone(), Streams(tokio));
         let (control, tls) = (control.clone(), tls.cloned());
-        let dial = async move |uri: AMQPUri, _: Runtime<Kit>| {
+        let dial = async move |uri: AMQPUri, _: Runtime<LapinRuntime>| {
             // This runs on lapin's thread, and would go on after a timeout on our side only.
             let opening = open(&uri, &addresses, tls.as_ref());
             let stream = timeout(bound, opening)
@@ -97,7 +97,7 @@ pub(super) fn tls(
     Ok(config.map(Arc::new))
 }
 
-type Kit = RuntimeParts<Tokio, Streams>;
+type LapinRuntime = RuntimeParts<Tokio, Streams>;
 
 /// tokio's reactor with filtered streams, which only [`Dial`] makes.
 #[derive(Clone, Debug)]

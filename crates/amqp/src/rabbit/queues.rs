@@ -26,7 +26,7 @@ use sluiced_ports::lock;
 use sluiced_telemetry::LogLimit;
 
 /// How often the broker is asked.
-pub(super) const EVERY: Duration = Duration::from_secs(10);
+pub(super) const COUNT_INTERVAL: Duration = Duration::from_secs(10);
 
 /// The queues of a route, and what is known of them. Outlives its sessions.
 pub(super) struct RouteQueues {

@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use super::Tries;
-use super::figures::{QuotaSaid, UsedSaid};
+use super::figures::{AnswerQuota, AnswerUsage};
 use crate::backoff::Backoff;
 use crate::judge::{Outcome, Silence};
 use crate::message::KeyId;
@@ -124,9 +124,9 @@ pub struct CallEnd<'a> {
     /// The distance between two slots; zero where nothing is paced.
     pub interval: Duration,
     /// What the answer says that the call used, for each limit with `actual` that counts the message.
-    pub used: &'a [UsedSaid],
+    pub used: &'a [AnswerUsage],
     /// What it says of the provider's quotas.
-    pub quotas: &'a [QuotaSaid<'a>],
+    pub quotas: &'a [AnswerQuota<'a>],
     /// Random, from 0 to 1, for the wait before the next attempt.
     pub fraction: f64,
 }

@@ -9,8 +9,9 @@
 //! **What is left of the provider's quota**: a provider counts in windows of its own, and others may use the same
 //! account. Its number does not include calls that are in flight, here and on other replicas. So each kind of limit has
 //! a bound for what may be under way:
-//! - paced: no more than its units leave in the time that the call took (or usually takes) and the horizon, up to which
-//!   slots are leased already. If less is left, the limit is frozen until the reset.
+//! - paced: the units that leave within the time of a call (as it took, or usually takes) plus the horizon, because
+//!   slots
+//!   are leased that far ahead. If less is left, the limit is frozen until the reset.
 //! - keyed: what this replica has under way for the key, times the replicas that ask. It is subtracted at the time of
 //!   writing, by the caller. What is left then is written into the state of the key, which grants no more until the
 //!   reset.
@@ -41,7 +42,7 @@ pub enum WrongEstimate {
 
 /// What an answer says that its call used of a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct UsedSaid {
+pub struct AnswerUsage {
     /// What the message took.
     pub estimate: Cost,
     /// `None`: the answer says no number.
@@ -74,7 +75,7 @@ pub enum Used {
     },
 }
 
-impl UsedSaid {
+impl AnswerUsage {
     pub(super) fn follows(self, call: &CallEnd<'_>) -> Used {
         let most = most_plausible(self.estimate, self.most);
         match self.units {
@@ -116,7 +117,7 @@ fn correction(estimate: Cost, used: Cost) -> Option<WrongEstimate> {
 
 /// What an answer says of the provider's quota, for one limit.
 #[derive(Clone, Copy, Debug)]
-pub struct QuotaSaid<'a> {
+pub struct AnswerQuota<'a> {
     /// What is left in each of the provider's windows. `None`: the answer does not say it in a form that can be read.
     pub left: Option<&'a [Remaining]>,
     /// Units that are kept for others.
@@ -162,27 +163,27 @@ pub enum QuotaOutcome {
         /// The window is used up for longer than is believed.
         is_implausible: bool,
         /// What follows for the limit.
-        then: QuotaThen,
+        then: QuotaConsequence,
     },
 }
 
 /// What is done about it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum QuotaThen {
+pub enum QuotaConsequence {
     /// Enough is left, or the limit does not count the message.
     Nothing,
     /// This many units of the key are left, for this long.
     Tighten {
         /// Units that are left, without those that are kept for others.
         units: u64,
-        /// Until the reset and [`ROUNDED`] more, or the `wait` of [`QuotaSaid`]; at most `max_wait`.
+        /// Until the reset and [`ROUNDED`] more, or the `wait` of [`AnswerQuota`]; at most `max_wait`.
         length: Duration,
     },
     /// This many units are left: the limit is frozen for this long.
     Freeze {
         /// Units in the smallest window.
         left: u64,
-        /// As in [`QuotaThen::Tighten`], for the window with the latest reset of those with too little left.
+        /// As in [`QuotaConsequence::Tighten`], for the window with the latest reset of those with too little left.
         length: Duration,
     },
 }
@@ -195,7 +196,7 @@ pub fn in_flight(per_second: f64, call: Duration, horizon: Duration) -> u64 {
     (per_second * ahead.as_secs_f64()).ceil() as u64
 }
 
-impl QuotaSaid<'_> {
+impl AnswerQuota<'_> {
     pub(super) fn follows(&self, call: &CallEnd<'_>) -> QuotaOutcome {
         let Some(windows) = self.left else {
             return match call.outcome {
@@ -213,7 +214,7 @@ impl QuotaSaid<'_> {
                 let needed = in_flight.max(cost.units()).saturating_add(self.spare);
                 self.of_slots(windows, least.units, needed)
             }
-            QuotaOf::Another => (false, QuotaThen::Nothing),
+            QuotaOf::Another => (false, QuotaConsequence::Nothing),
         };
         QuotaOutcome::Said {
             least: *least,
@@ -222,19 +223,19 @@ impl QuotaSaid<'_> {
         }
     }
 
-    fn of_key(&self, least: &Remaining, cost: Cost) -> (bool, QuotaThen) {
+    fn of_key(&self, least: &Remaining, cost: Cost) -> (bool, QuotaConsequence) {
         let units = least.units.saturating_sub(self.spare);
         // A quota of a month that has much left makes nothing wait.
         let is_implausible = self.is_far(least) && units < cost.units();
         let length = self.length(least);
-        (is_implausible, QuotaThen::Tighten { units, length })
+        (is_implausible, QuotaConsequence::Tighten { units, length })
     }
 
-    fn of_slots(&self, windows: &[Remaining], left: u64, needed: u64) -> (bool, QuotaThen) {
+    fn of_slots(&self, windows: &[Remaining], left: u64, needed: u64) -> (bool, QuotaConsequence) {
         let short = || windows.iter().filter(|window| window.units < needed);
         let then = match short().map(|window| self.length(window)).max() {
-            Some(length) => QuotaThen::Freeze { left, length },
-            None => QuotaThen::Nothing,
+            Some(length) => QuotaConsequence::Freeze { left, length },
+            None => QuotaConsequence::Nothing,
         };
         (short().any(|window| self.is_far(window)), then)
     }

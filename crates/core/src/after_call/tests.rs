@@ -9,7 +9,9 @@ mod unseen;
 
 use std::num::NonZeroU32;
 
-use super::figures::{QuotaOf, QuotaOutcome, QuotaSaid, QuotaThen, Used, UsedSaid, WrongEstimate};
+use super::figures::{
+    AnswerQuota, AnswerUsage, QuotaConsequence, QuotaOf, QuotaOutcome, Used, WrongEstimate,
+};
 use super::*;
 use crate::backoff::Backoff;
 use crate::breaker::{BreakerRule, BreakerStatus};

@@ -29,15 +29,15 @@ fn few_are_consumed_until_it_is_calm_again() {
     assert!(room.must_close(now));
     assert_eq!(room.open(now), None);
     room.settle(16 * MIB);
-    assert_eq!(room.open(now), Some(Opening::Few(1)));
+    assert_eq!(room.open(now), Some(Opening::Reduced(1)));
     room.settle(16 * MIB);
-    assert_eq!(room.open(now), Some(Opening::Few(2)));
+    assert_eq!(room.open(now), Some(Opening::Reduced(2)));
     assert!(!room.must_close(now));
     // A large one is held, and another one comes: as long as there are any, nothing is calm.
     let late = now + 10 * CALM;
     assert!(!room.must_close(late));
     assert!(room.take(16 * MIB, late));
-    assert_eq!(room.open(late), Some(Opening::Few(1)));
+    assert_eq!(room.open(late), Some(Opening::Reduced(1)));
     (0..3).for_each(|_| room.settle(16 * MIB));
     assert!(!room.must_close(late));
     let calm = late + CALM;
@@ -54,7 +54,7 @@ fn one_that_is_larger_than_the_bound_is_held_alone() {
     assert!(!room.take(1, now));
     assert_eq!(room.open(now), None);
     room.settle(128 * MIB);
-    assert_eq!(room.open(now), Some(Opening::Few(u16::MAX)));
+    assert_eq!(room.open(now), Some(Opening::Reduced(u16::MAX)));
 }
 
 proptest! {
@@ -75,7 +75,7 @@ proptest! {
                 held.push(bytes);
             }
             prop_assert!(held.iter().sum::<u64>() <= room.most() || held.len() == 1);
-            if let Some(Opening::Few(count)) = room.open(now) {
+            if let Some(Opening::Reduced(count)) = room.open(now) {
                 let largest = room.few.map_or(0, |few| few.largest);
                 let sum = held.iter().sum::<u64>() + u64::from(count) * largest;
                 prop_assert!(sum <= room.most() || held.is_empty());

@@ -272,7 +272,7 @@ fn the_later_end_of_a_freeze_and_a_pause_says_why_there_is_no_slot() {
     }
 }
 
-/// The mapping was largest_doubt when the slots were granted, and is exact when they are used.
+/// The mapping was rough when the slots were granted, and is exact when they are used.
 #[test]
 fn slots_fall_due_and_leave_by_the_same_mapping() {
     let mut holder = LeaseHolder::new(pace("400/1s"), Jitter::new(0));
@@ -292,20 +292,23 @@ fn slots_fall_due_and_leave_by_the_same_mapping() {
                 Duration::from_secs(11)
             };
     }
-    let (largest_doubt, due) = (holder.late_limit(now), holder.next_slot());
+    let (rough_limit, due) = (holder.late_limit(now), holder.next_slot());
     assert!(
-        largest_doubt <= Duration::from_micros(LATE - 2_000),
-        "{largest_doubt:?}"
+        rough_limit <= Duration::from_micros(LATE - 2_000),
+        "{rough_limit:?}"
     );
     now = now + Duration::from_millis(10);
     holder.ask(now, 5, &LeaseHint::PLAIN).expect("another ask");
     holder.note_answer(&answer(now), now);
     assert!(holder.clock().error(now) < Some(Duration::from_millis(1)));
-    let fine = holder.late_limit(now);
-    assert!(fine > largest_doubt, "{fine:?}");
+    let exact_limit = holder.late_limit(now);
+    assert!(exact_limit > rough_limit, "{exact_limit:?}");
     // What the slots gain at one end was added at the other.
-    let gained = (fine - largest_doubt) / 2;
-    assert!(holder.next_slot().map(|at| at + gained) <= due, "{fine:?}");
+    let gained = (exact_limit - rough_limit) / 2;
+    assert!(
+        holder.next_slot().map(|at| at + gained) <= due,
+        "{exact_limit:?}"
+    );
 }
 
 #[test]

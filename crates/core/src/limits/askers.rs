@@ -3,8 +3,8 @@
 //! A replica that starts waits until the others must have reported a step of the store's clock from before its start
 //! (`store_watch`). A replica that is alone has no other to wait for ([`Askers`]). But the store's clock cannot show
 //! which replicas are running: after a step forward all others seem to have asked long ago. So only a replica that has
-//! been running for a while may count others as gone. Then it is running itself, and a replica that starts is not
-//! alone.
+//! been running for a while may remove others from the list. It is in the list itself, so a replica that starts does
+//! not take itself for alone.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -1,5 +1,5 @@
-//! The times of a policy that replaces another one: those of the call of the store that replaces it, because until then
-//! everything is granted under the other one.
+//! When a policy replaces another one, its times count from the store call that replaces it: until that call the store
+//! grants everything under the old policy.
 
 use std::time::Duration;
 

@@ -24,9 +24,9 @@ pub struct Question<T> {
 }
 
 /// What is wanted now, or when to look again (`None`: not before something is reported).
-pub(super) enum Due<T> {
+pub(super) enum Wanted<T> {
     Now(T),
-    Later(Option<Mono>),
+    LookAgain(Option<Mono>),
 }
 
 /// A message of a question, and what was known of its limits and keys then.
@@ -52,35 +52,35 @@ impl<T: Queued> AskedMessage<T> {
 
 impl<T: Queued> Scheduler<T> {
     /// The next question.
-    pub(super) fn next_question(&mut self, now: Mono) -> Due<Question<T>> {
+    pub(super) fn next_question(&mut self, now: Mono) -> Wanted<Question<T>> {
         let Some(questions) = &self.questions else {
-            return Due::Later(None);
+            return Wanted::LookAgain(None);
         };
         let Some(open) = questions.open_from() else {
-            return Due::Later(None);
+            return Wanted::LookAgain(None);
         };
         let heartbeat = questions.next_heartbeat();
         let beats = heartbeat.is_some_and(|at| at <= now);
         let wanted = match self.wanted(questions, now) {
-            Due::Now(wanted) if open <= now => wanted,
-            Due::Now(_) => return Due::Later(Some(open)),
-            Due::Later(_) if beats => 0,
-            Due::Later(next) => {
-                return Due::Later([next, heartbeat].into_iter().flatten().min());
+            Wanted::Now(wanted) if open <= now => wanted,
+            Wanted::Now(_) => return Wanted::LookAgain(Some(open)),
+            Wanted::LookAgain(_) if beats => 0,
+            Wanted::LookAgain(next) => {
+                return Wanted::LookAgain([next, heartbeat].into_iter().flatten().min());
             }
         };
         let (asked, wanted) = self.batch(wanted, now);
         if asked.is_empty() && !beats {
             // Only messages that need no permit came first, or messages that wait for their keys.
             let has_found = !self.next_actions.is_empty();
-            return Due::Later(if has_found { Some(now) } else { heartbeat });
+            return Wanted::LookAgain(if has_found { Some(now) } else { heartbeat });
         }
         if let Some(questions) = &mut self.questions {
             questions.note_sent(wanted, now);
         }
         let costs = asked.iter().map(|asked| asked.item.cost());
         self.asked_costs.entry(now).or_default().extend(costs);
-        Due::Now(Question {
+        Wanted::Now(Question {
             asked,
             wanted,
             sent: now,
@@ -107,17 +107,17 @@ impl<T: Queued> Scheduler<T> {
     }
 
     /// How many of the slots that are near enough have no message that may be sent.
-    fn wanted(&self, questions: &Questions, now: Mono) -> Due<u64> {
+    fn wanted(&self, questions: &Questions, now: Mono) -> Wanted<u64> {
         let Some(best) = self.next_to_ask() else {
-            return Due::Later(None);
+            return Wanted::LookAgain(None);
         };
         if !self.pacing.is_paced() {
             return match self.pacing.availability(now) {
-                Availability::Until(at, _) => Due::Later(Some(at)),
+                Availability::Until(at, _) => Wanted::LookAgain(Some(at)),
                 Availability::Open | Availability::NotKnownYet | Availability::OutOfReach(_) => {
                     match questions.may_want() {
-                        0 => Due::Later(None),
-                        wanted => Due::Now(wanted),
+                        0 => Wanted::LookAgain(None),
+                        wanted => Wanted::Now(wanted),
                     }
                 }
             };
@@ -138,11 +138,11 @@ impl<T: Queued> Scheduler<T> {
             .pacing
             .sent_at(best.is_urgent(), before, cost, useful_from)
         else {
-            return Due::Later(None);
+            return Wanted::LookAgain(None);
         };
         let from = sent_at - questions.lead();
         if from > now {
-            return Due::Later(Some(from));
+            return Wanted::LookAgain(Some(from));
         }
         let end = now + questions.reach();
         let slots = self.pacing.slots(best.is_urgent(), before + BATCH_MAX);
@@ -150,9 +150,9 @@ impl<T: Queued> Scheduler<T> {
         let free = (near + self.pacing.collected()).saturating_sub(before);
         let most = questions.may_want();
         if most == 0 {
-            return Due::Later(None);
+            return Wanted::LookAgain(None);
         }
-        Due::Now((free as u64).min(most).max(cost as u64))
+        Wanted::Now((free as u64).min(most).max(cost as u64))
     }
 
     /// Takes out the messages that are asked for, so that this many slots are filled. Messages that need no

@@ -5,8 +5,9 @@
 //! are passed over and wait in its queue, first come, first served. When it opens, the first of them
 //! asks, and then only as many more as the store has units left for.
 //!
-//! A queue exists for as long as it is closed or has messages: there are about as many as messages that a replica
-//! holds. Keys that the downstream refuses stay closed without messages; there are at most `MOST_KEYS` of these.
+//! A key has a queue while the key is closed or messages wait for it. So there are about as many queues as messages
+//! that a replica holds. Keys that the downstream refuses stay closed without messages; there are at most `MOST_KEYS`
+//! of these.
 
 mod queue;
 
@@ -82,7 +83,7 @@ impl<T: Queued> KeyQueues<T> {
 
     /// The key that a message has to wait for, if any: the key that opens last of the keys that are
     /// closed, or have others waiting before it.
-    pub(super) fn blocks(&self, item: &T, now: Mono) -> Option<KeyId> {
+    pub(super) fn blocking_key(&self, item: &T, now: Mono) -> Option<KeyId> {
         if self.queues.is_empty() {
             return None;
         }

@@ -29,10 +29,10 @@ pub(super) struct HttpReply<'a> {
     /// 100 to 999.
     pub(super) status: u16,
     pub(super) headers: Headers<'a>,
-    /// The first bytes of the body, if [`HttpJudge::has_texts`] them.
+    /// The first bytes of the body. They count only if [`HttpJudge::has_texts`].
     pub(super) body: &'a [u8],
     /// The body matters, and a part of it did not come or cannot be decoded.
-    pub(super) lacks: bool,
+    pub(super) body_is_incomplete: bool,
     /// An earlier call of this message may have been taken, or the downstream recognizes repeats by a key.
     pub(super) may_repeat: bool,
     pub(super) found: TemplateFindings<'a>,
@@ -73,8 +73,8 @@ impl HttpJudge {
         Judge::new(lists, throttle_wait, max_throttle_wait).map(Self)
     }
 
-    /// What an answer means. `None`: nothing is certain, because what it lacks, or what cannot be read, may decide.
-    /// `now` counts for points in time if the answer has no `Date`.
+    /// What an answer means. `None`: nothing is certain, because what it body_is_incomplete, or what cannot be read,
+    /// may decide. `now` counts for points in time if the answer has no `Date`.
     pub(super) fn judge_reply(
         &self,
         reply: HttpReply<'_>,
@@ -92,8 +92,10 @@ impl HttpJudge {
             None => default_meaning(reply.status, read().asked.is_some(), reply.may_repeat),
         };
         let is_unsure = match meaning {
-            Meaning::Accepted => reply.lacks || reply.found.outcome == TemplateOutcome::Failed,
-            Meaning::Permanent => reply.lacks && stated_meaning.is_none(),
+            Meaning::Accepted => {
+                reply.body_is_incomplete || reply.found.outcome == TemplateOutcome::Failed
+            }
+            Meaning::Permanent => reply.body_is_incomplete && stated_meaning.is_none(),
             _ => false,
         };
         let needs_wait = !matches!(meaning, Meaning::Accepted | Meaning::Permanent);

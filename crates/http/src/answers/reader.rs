@@ -209,7 +209,7 @@ impl AnswerReader {
                 headers.get(name).map(String::as_str)
             },
             body: &body,
-            lacks: self.depends_on_body()
+            body_is_incomplete: self.depends_on_body()
                 && matches!(read, AnswerRead::Cut(_) | AnswerRead::Unreadable),
             may_repeat: context.may_repeat,
             found: TemplateFindings {

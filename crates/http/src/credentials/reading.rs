@@ -18,7 +18,7 @@ use tracing::warn;
 use sluiced_ports::lock;
 
 /// The shortest time between two reads because of answers.
-const EVERY: Duration = Duration::from_secs(1);
+const MIN_REREAD_INTERVAL: Duration = Duration::from_secs(1);
 /// The longest time between two reads while messages come.
 const ROUTINE: Duration = Duration::from_secs(30);
 /// A message waits no longer than this for secrets that are read again.
@@ -163,7 +163,9 @@ impl RereadTimes {
 
     /// Whether to read them now, because an answer refuses them.
     fn take_refusal(&mut self) -> bool {
-        let is_due = self.asked.is_none_or(|asked| asked.elapsed() >= EVERY);
+        let is_due = self
+            .asked
+            .is_none_or(|asked| asked.elapsed() >= MIN_REREAD_INTERVAL);
         if is_due {
             self.last = Instant::now();
             self.asked = Some(self.last);
@@ -183,7 +185,7 @@ mod tests {
         assert!(!reading.take_due());
         assert!(reading.take_refusal(), "the first at once");
         assert!(!reading.take_refusal());
-        pass(EVERY).await;
+        pass(MIN_REREAD_INTERVAL).await;
         assert!(reading.take_refusal());
         pass(ROUTINE).await;
         assert!(reading.take_due());

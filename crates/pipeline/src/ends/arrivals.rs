@@ -22,7 +22,7 @@ use sluiced_ports::queue::PublishRequest;
 use sluiced_telemetry::LogLimit;
 
 /// How often it is logged that receipts cannot be read.
-const EVERY: Duration = Duration::from_secs(60);
+const LOG_EVERY: Duration = Duration::from_secs(60);
 
 /// Publishes what the centre of a route delivers until its downstream is gone.
 pub async fn publish_arrivals(
@@ -32,7 +32,7 @@ pub async fn publish_arrivals(
     mut arrivals: mpsc::Receiver<InboundEvent>,
     reports: mpsc::Sender<PublishRequest>,
 ) {
-    let unread = LogLimit::new(EVERY);
+    let unread = LogLimit::new(LOG_EVERY);
     while let Some(arrival) = arrivals.recv().await {
         match &arrival.what {
             InboundKind::Receipt(receipt) => {

@@ -37,7 +37,7 @@ mod arrived;
 mod body;
 
 /// How often a template that fails is logged.
-const EVERY: Duration = Duration::from_secs(60);
+const LOG_EVERY: Duration = Duration::from_secs(60);
 /// The longest routing key of AMQP, in bytes.
 const MAX_KEY: usize = 255;
 /// A message that comes from this many results has none of its own.
@@ -102,7 +102,7 @@ impl Results {
             headers: rules.headers,
             comes_back: rules.comes_back,
             meters: Arc::clone(meters),
-            failing: LogLimit::new(EVERY),
+            failing: LogLimit::new(LOG_EVERY),
         })
     }
 

@@ -20,7 +20,7 @@ use super::sharing::Sharing;
 use crate::meters::RouteMeters;
 
 /// How often it is logged for a route that messages are set aside: right and wrong messages may take turns.
-const EVERY: Duration = Duration::from_secs(10);
+const LOG_EVERY: Duration = Duration::from_secs(10);
 
 /// The fitness of a route's messages.
 pub(crate) struct Fitness {
@@ -47,8 +47,8 @@ impl Fitness {
             sharing: Arc::clone(sharing),
             dying: Mutex::new(dying),
             link: watch::Sender::new(Link::Up),
-            aside_log: LogLimit::new(EVERY),
-            released: LogLimit::new(EVERY),
+            aside_log: LogLimit::new(LOG_EVERY),
+            released: LogLimit::new(LOG_EVERY),
         }
     }
 

@@ -1,11 +1,10 @@
 //! The addresses of a host, by its name.
 //!
-//! Problem: the system's lookup blocks a thread, for half a minute where DNS does not answer, and
-//! a timeout ends only the waiting. A client that looks a name up for each attempt piles up threads until the
-//! system refuses more, and then a runtime panics. So there is at most one lookup of a name under way;
-//! attempts that need the name meanwhile wait for the same answer, each within its own bound. Lookups of other names
-//! wait for one of `MOST` places. If no thread can be started, that is an error. Nothing is cached: the next lookup
-//! asks the system again.
+//! Problem: the system's lookup blocks a thread, for half a minute where DNS does not answer, and a timeout ends only
+//! the waiting. A client that looks a name up for each attempt piles up threads until the system refuses more, and then
+//! a runtime panics. So there is at most one lookup of a name under way; attempts that need the name meanwhile wait for
+//! the same answer, each within its own bound. Lookups of other names wait for one of `MAX_CONCURRENT_LOOKUPS` places.
+//! If no thread can be started, that is an error. Nothing is cached: the next lookup asks the system again.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, ToSocketAddrs};
@@ -18,7 +17,7 @@ use crate::lock;
 
 /// Lookups of different names at a time. Names that are made from messages can be many, and those whose servers do not
 /// answer keep their places for half a minute.
-const MOST: usize = 64;
+const MAX_CONCURRENT_LOOKUPS: usize = 64;
 
 type Addresses = Option<Result<Vec<IpAddr>, Arc<io::Error>>>;
 type Lookups = BTreeMap<String, watch::Receiver<Addresses>>;
@@ -42,7 +41,7 @@ impl Resolver {
         Self {
             lookup,
             in_flight: Arc::default(),
-            places: Arc::new(Semaphore::new(MOST)),
+            places: Arc::new(Semaphore::new(MAX_CONCURRENT_LOOKUPS)),
         }
     }
 

@@ -40,7 +40,7 @@ struct Sentinel {
 
 /// The answer of one Sentinel.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Sighting {
+struct SentinelAnswer {
     epoch: u64,
     primary: Address,
 }
@@ -64,7 +64,7 @@ impl Sentinels {
         let mut asked: FuturesUnordered<_> =
             self.all.iter().map(|sentinel| self.ask(sentinel)).collect();
         let majority = self.all.len() / 2 + 1;
-        let mut seen: Vec<Sighting> = Vec::new();
+        let mut seen: Vec<SentinelAnswer> = Vec::new();
         let mut failure = None;
         loop {
             let answer = if seen.len() < majority {
@@ -86,7 +86,7 @@ impl Sentinels {
             .ok_or_else(|| failure.unwrap_or_else(|| refused("there is no Sentinel to ask")))
     }
 
-    async fn ask(&self, sentinel: &Sentinel) -> Result<Sighting, StoreError> {
+    async fn ask(&self, sentinel: &Sentinel) -> Result<SentinelAnswer, StoreError> {
         self.question(sentinel).await.map_err(|error| match error {
             StoreError::Unreachable { reason, .. } => {
                 unreachable(&format!("the Sentinel at {}: {reason}", sentinel.at))
@@ -98,7 +98,7 @@ impl Sentinels {
         })
     }
 
-    async fn question(&self, sentinel: &Sentinel) -> Result<Sighting, StoreError> {
+    async fn question(&self, sentinel: &Sentinel) -> Result<SentinelAnswer, StoreError> {
         let mut kept = sentinel.connection.lock().await;
         let mut connection = match kept.as_ref() {
             Some(connection) => connection.clone(),
@@ -140,9 +140,9 @@ impl Sentinels {
     }
 }
 
-fn sighting(said: &HashMap<String, String>) -> Option<Sighting> {
+fn sighting(said: &HashMap<String, String>) -> Option<SentinelAnswer> {
     let number = |name| said.get(name)?.parse::<u64>().ok();
-    Some(Sighting {
+    Some(SentinelAnswer {
         epoch: number("config-epoch")?,
         primary: Address::new(said.get("ip")?, u16::try_from(number("port")?).ok()?),
     })

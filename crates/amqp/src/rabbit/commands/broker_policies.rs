@@ -141,7 +141,7 @@ fn expiry(queue: &OwnQueue, expires: Duration) -> String {
     // Twice: one look may fail.
     let renewed = match queue.queue_type {
         QueueType::Quorum => 2 * RENEW,
-        QueueType::Classic => 2 * queues::EVERY,
+        QueueType::Classic => 2 * queues::COUNT_INTERVAL,
     };
     let expires_in = Length(expires);
     if expires < renewed {

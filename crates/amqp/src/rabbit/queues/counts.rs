@@ -27,7 +27,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use self::parked::{LeftBehind, ParkedCounter};
 use super::renewal::Renewal;
-use super::{EVERY, RouteQueues};
+use super::{COUNT_INTERVAL, RouteQueues};
 use crate::QueueEvent;
 use crate::rabbit::RabbitError;
 use crate::rabbit::connections::live::LiveConnection;
@@ -128,7 +128,7 @@ impl QueueCounter {
             for target in self.queues.unusable.targets() {
                 self.try_again(target).await;
             }
-            sleep(EVERY).await;
+            sleep(COUNT_INTERVAL).await;
         }
     }
 

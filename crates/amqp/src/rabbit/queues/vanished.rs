@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Mutex;
 use std::time::Duration;
 
-use super::{EVERY, RouteQueues};
+use super::{COUNT_INTERVAL, RouteQueues};
 use crate::QueueEvent;
 use crate::rabbit::topology::Target;
 use sluiced_core::rate::Span;
@@ -66,7 +66,7 @@ impl KnownCount {
         let stays = rung.length().mul_f64(0.8);
         self.puts.retain(|(at, _)| now.since(*at) < stays);
         let own_puts = self.put_since(None);
-        if rung.length() > EVERY && now.since(seen_at) < stays {
+        if rung.length() > COUNT_INTERVAL && now.since(seen_at) < stays {
             own_puts.max(counted)
         } else {
             own_puts

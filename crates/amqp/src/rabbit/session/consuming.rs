@@ -125,7 +125,7 @@ impl Consumers {
 
     /// All queues, with prefetches that fit the opening.
     fn groups(&self, opening: Opening) -> Vec<Group> {
-        let Opening::Few(prefetch) = opening else {
+        let Opening::Reduced(prefetch) = opening else {
             return self.groups.clone();
         };
         let mut few = self.with_one_message_each();
@@ -240,7 +240,7 @@ impl Session {
     /// Whether new consumers may be opened. The prefetch is counted for each consumer: unsettled deliveries
     /// of an earlier one are added, and would grow each time the tap opens.
     pub(super) fn may_consume(&self) -> bool {
-        self.unsettled.held() <= usize::from(self.context.route.prefetch) / 2
+        self.unsettled.held() as u64 <= self.consumers.prefetches() / 2
     }
 
     /// Opens the consumers, if there is space for their deliveries.

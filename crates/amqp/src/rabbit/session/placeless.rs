@@ -7,8 +7,8 @@
 //! the copy comes back, it gets that verdict, and no call.
 //!
 //! Another replica may receive the copy. It does not know the kept id, and sets the copy aside again, until the right
-//! one gets it. After [`MOST`] rounds, about an hour, the replica that kept the verdict is taken for dead, and the
-//! message is called again. A publisher that writes a kept id makes only its own message wait.
+//! one gets it. After [`MAX_SET_ASIDES`] rounds, about an hour, the replica that kept the verdict is taken for dead,
+//! and the message is called again. A publisher that writes a kept id makes only its own message wait.
 //!
 //! A copy exists twice if its confirm was lost and it was published again. The one that comes after the verdict was
 //! carried out is acknowledged, and nothing else.
@@ -30,8 +30,8 @@ use sluiced_ports::clock;
 use sluiced_ports::message::{HeaderValue, header};
 use sluiced_ports::queue::{HeaderPatch, Verdict};
 
-/// So often a message is set aside whose verdict another replica may know.
-const MOST: i64 = 60;
+/// A message whose verdict another replica may know is set aside at most this many times.
+const MAX_SET_ASIDES: i64 = 60;
 
 impl CopyVerdict {
     /// The kept id that the copy gets.
@@ -62,7 +62,9 @@ impl Session {
     ) -> Option<PublishingVerdict> {
         let kept = self.context.kept.take(original, now);
         let rounds = original.rounds();
-        let kept_id = original.kept_id().filter(|_| (0..MOST).contains(&rounds));
+        let kept_id = original
+            .kept_id()
+            .filter(|_| (0..MAX_SET_ASIDES).contains(&rounds));
         kept.or_else(|| {
             Some(PublishingVerdict::Copy(
                 self.aside(kept_id?.to_owned(), rounds + 1),

@@ -5,7 +5,7 @@ use super::*;
 #[test]
 fn a_number_is_missed_where_it_should_be() {
     let estimate = Cost::ONE;
-    let used = [UsedSaid {
+    let used = [AnswerUsage {
         estimate,
         units: None,
         most: None,
@@ -33,7 +33,7 @@ fn a_quota_freezes_a_paced_limit_only_if_it_is_less_than_what_is_under_way() {
         }]
     };
     let quota = |left: &[Remaining], in_flight| {
-        let said = [QuotaSaid {
+        let said = [AnswerQuota {
             left: Some(left),
             spare: 5,
             of: QuotaOf::Slots {
@@ -52,7 +52,7 @@ fn a_quota_freezes_a_paced_limit_only_if_it_is_less_than_what_is_under_way() {
     let QuotaOutcome::Said { then, .. } = quota(&left(45, 30), 40) else {
         panic!("it is said");
     };
-    assert_eq!(then, QuotaThen::Nothing);
+    assert_eq!(then, QuotaConsequence::Nothing);
     let QuotaOutcome::Said {
         then,
         is_implausible,
@@ -61,7 +61,7 @@ fn a_quota_freezes_a_paced_limit_only_if_it_is_less_than_what_is_under_way() {
     else {
         panic!("it is said");
     };
-    let freeze = QuotaThen::Freeze {
+    let freeze = QuotaConsequence::Freeze {
         left: 44,
         length: seconds(100),
     };
@@ -75,7 +75,7 @@ fn a_quota_of_a_key_is_written_without_what_is_spared() {
         reset: None,
     }];
     let said = |left| {
-        [QuotaSaid {
+        [AnswerQuota {
             left,
             spare: 4,
             of: QuotaOf::Key { cost: Cost::ONE },
@@ -83,7 +83,7 @@ fn a_quota_of_a_key_is_written_without_what_is_spared() {
             max_wait: seconds(100),
         }]
     };
-    let quota = |quotas: &[QuotaSaid<'_>], outcome, status| {
+    let quota = |quotas: &[AnswerQuota<'_>], outcome, status| {
         let call = CallEnd {
             quotas,
             ..answered(outcome, status)
@@ -93,7 +93,7 @@ fn a_quota_of_a_key_is_written_without_what_is_spared() {
     let QuotaOutcome::Said { then, .. } = quota(&said(Some(&left)), THROTTLED, 429) else {
         panic!("it is said");
     };
-    let tighten = QuotaThen::Tighten {
+    let tighten = QuotaConsequence::Tighten {
         units: 5,
         length: seconds(7),
     };

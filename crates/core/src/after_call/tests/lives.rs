@@ -154,7 +154,7 @@ proptest! {
     #[test]
     fn a_correction_makes_the_estimate_what_was_used(estimate in 1_u32..1_000_000, said in 0_u64..10_000_000) {
         let estimate = Cost::new(NonZeroU32::new(estimate).expect("not zero"));
-        let used = [UsedSaid { estimate, units: Some(said), most: NonZeroU32::new(5_000_000) }];
+        let used = [AnswerUsage { estimate, units: Some(said), most: NonZeroU32::new(5_000_000) }];
         let call = CallEnd { used: &used, ..answered(Outcome::Accepted, 200) };
         match alone(&call).used[0] {
             Used::Known { units, correction } => {

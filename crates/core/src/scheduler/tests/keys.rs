@@ -133,7 +133,7 @@ fn a_key_that_is_refused_stays_closed_until_its_time() {
     queues.join(key, Item::keyed(2, 7));
     queues.note_freed(key, 1, at(SECOND));
     queues.note_refund(key);
-    assert_eq!(queues.blocks(&item, at(2 * SECOND)), Some(key));
+    assert_eq!(queues.blocking_key(&item, at(2 * SECOND)), Some(key));
     queues.note_pass(key);
     assert!(queues.open_heads().next().is_some());
 }
@@ -170,8 +170,12 @@ fn what_a_limit_said_of_a_refused_key_is_forgotten_with_its_policy() {
     queues.note_refusal(key, at(60));
     queues.note_answer(key, KeyAnswer::At(at(3_000)), at(10));
     queues.forget(at(20));
-    assert_eq!(queues.blocks(&item, at(59)), Some(key), "it is refused");
-    assert_eq!(queues.blocks(&item, at(61)), None);
+    assert_eq!(
+        queues.blocking_key(&item, at(59)),
+        Some(key),
+        "it is refused"
+    );
+    assert_eq!(queues.blocking_key(&item, at(61)), None);
     queues.note_refusal(key, at(70));
     queues.note_answer(key, KeyAnswer::At(at(3_000)), at(71));
     queues.forget(at(72));

@@ -44,7 +44,7 @@ fn plain<'a>(status: u16) -> HttpReply<'a> {
         status,
         headers: &|_| None,
         body: b"",
-        lacks: false,
+        body_is_incomplete: false,
         may_repeat: false,
         found: TemplateFindings::default(),
     }
@@ -277,7 +277,7 @@ fn an_answer_that_lacks_something_is_not_accepted() {
         outcome(
             &judge,
             HttpReply {
-                lacks: true,
+                body_is_incomplete: true,
                 found,
                 ..plain(status)
             },

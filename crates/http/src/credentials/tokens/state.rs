@@ -22,7 +22,7 @@ const LONGEST: Duration = Duration::from_secs(24 * 3600);
 const SHORTEST: Duration = Duration::from_secs(2);
 
 /// Between two requests that fail.
-const AGAIN: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(30));
+const REQUEST_BACKOFF: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(30));
 /// A token that works and is refused sooner than this is not replaced: a message that is refused for a reason of its
 /// own would ask for tokens without end.
 const NEW: Duration = Duration::from_secs(5);
@@ -163,7 +163,7 @@ impl TokenState {
             }
             Err(why) => {
                 let times = self.failed.as_ref().map_or(0, |failed| failed.times) + 1;
-                let again_at = now + AGAIN.ceiling(times);
+                let again_at = now + REQUEST_BACKOFF.ceiling(times);
                 self.failed = Some(FetchFailure {
                     why,
                     times,

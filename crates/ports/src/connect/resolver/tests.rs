@@ -29,14 +29,18 @@ async fn a_lookup_that_hangs_takes_one_thread_however_often_it_is_asked() {
         assert!(asked.is_err());
     }
     assert_eq!(lock(&resolver.in_flight).len(), 1);
-    for n in 1..MOST {
+    for n in 1..MAX_CONCURRENT_LOOKUPS {
         let name = format!("{n}.example");
         assert!(resolver.ask(&name).await.is_ok());
     }
     let one_more = resolver.ask("one.more.example");
     let waits = timeout(Duration::from_millis(20), one_more).await;
     assert!(waits.is_err(), "it waits for its place");
-    assert_eq!(lock(&resolver.in_flight).len(), MOST, "bounded");
+    assert_eq!(
+        lock(&resolver.in_flight).len(),
+        MAX_CONCURRENT_LOOKUPS,
+        "bounded"
+    );
     let own = resolver.addresses("192.0.2.7").await.unwrap();
     assert_eq!(own, [IpAddr::from([192, 0, 2, 7])], "no lookup");
     drop(shut);
@@ -44,7 +48,7 @@ async fn a_lookup_that_hangs_takes_one_thread_however_often_it_is_asked() {
     assert_eq!(found, [IpAddr::from([10, 0, 0, 1])]);
     let found = resolver.addresses("one.more.example").await.unwrap();
     assert_eq!(found, [IpAddr::from([10, 0, 0, 1])], "and gets it");
-    assert!(ASKED.load(Ordering::SeqCst) <= MOST + 2);
+    assert!(ASKED.load(Ordering::SeqCst) <= MAX_CONCURRENT_LOOKUPS + 2);
 }
 
 #[tokio::test]

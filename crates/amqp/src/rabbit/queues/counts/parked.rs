@@ -20,7 +20,7 @@ use tokio::time::sleep;
 
 use super::{LookResult, News, OFTEN, QueueCounter};
 use crate::rabbit::RabbitError;
-use crate::rabbit::queues::EVERY;
+use crate::rabbit::queues::COUNT_INTERVAL;
 use crate::rabbit::topology::Target;
 use sluiced_core::parking::ParkedQueue;
 use sluiced_ports::queue::QueuePart;
@@ -61,7 +61,7 @@ impl ParkedCounter {
                         tracing::warn!(%route, error = reason, "no message is parked, so a tenant of `fair_by` with many messages holds up the others: the user may not look at the parked queues, for which RabbitMQ 4.2.6 and 4.3.0 ask for the right to configure them");
                     }
                     // Each look that is refused costs a channel.
-                    sleep(EVERY).await;
+                    sleep(COUNT_INTERVAL).await;
                     continue;
                 }
                 // If more than this question failed, the session notices that by itself.
@@ -136,7 +136,7 @@ pub(super) struct LeftBehind(pub(super) QueueCounter);
 
 impl LeftBehind {
     pub(super) async fn run(self) {
-        let (mut known_queues, mut pause) = (BTreeSet::new(), EVERY);
+        let (mut known_queues, mut pause) = (BTreeSet::new(), COUNT_INTERVAL);
         loop {
             // If more than this question failed, the session notices that by itself.
             if let Err(error) = self.look(&mut known_queues).await {
@@ -147,7 +147,7 @@ impl LeftBehind {
             sleep(if known_queues.is_empty() {
                 pause
             } else {
-                EVERY
+                COUNT_INTERVAL
             })
             .await;
             pause = LOOK.min(pause * 2);
