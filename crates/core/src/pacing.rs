@@ -6,12 +6,13 @@
 //! so bulk can never use up what is kept for one-time passwords.
 
 mod rows;
+mod unpaced;
 
 use std::collections::VecDeque;
 use std::ops::Add;
 use std::time::Duration;
 
-use super::leases::{Availability, CONFIRMS, LeaseHint, LeaseHolder, LeaseTally, Slot, WaitReason};
+use super::leases::{Availability, LeaseHint, LeaseHolder, LeaseTally, Slot, WaitReason};
 use super::message::Sum;
 use super::rate::Cost;
 use super::schedule::{Ask, Freeze, LeaseAnswer};
@@ -19,6 +20,7 @@ use super::time::{ClockMap, Mono, StoreTime};
 use super::version::PolicyVersion;
 
 pub use rows::{Row, RowPaces, Rows};
+pub use unpaced::UnpacedFreeze;
 
 /// How many slots beyond those of a message are searched for a run without a gap.
 const LOOK_AHEAD: usize = 64;
@@ -31,48 +33,6 @@ pub enum Pacing {
     Rows(Rows),
     /// A slot is always due, except in a freeze that the downstream asked for.
     AlwaysDue(UnpacedFreeze),
-}
-
-/// A freeze of messages that nothing paces; it may be over.
-#[derive(Clone, Copy, Debug)]
-pub struct UnpacedFreeze {
-    until: Mono,
-    /// Our own answers asked for a freeze until then, and the store has not said that it knows of it.
-    asked_until: Option<Mono>,
-    /// What the store said last.
-    last_word: Option<Freeze>,
-}
-
-impl UnpacedFreeze {
-    /// There was none.
-    const NONE: Self = Self {
-        until: Mono::from_micros(0),
-        asked_until: None,
-        last_word: None,
-    };
-
-    fn lasts_until(&self, until: Mono) -> Self {
-        Self {
-            until: self.until.max(until),
-            ..*self
-        }
-    }
-
-    /// The store says until when it lasts. An operator may have ended it; but what our own answers asked for lasts
-    /// until the store knows of it, and a word that was overtaken says nothing.
-    fn noted(&self, word: Freeze, now: Mono) -> Self {
-        let until = now + word.until.since(word.now);
-        let is_overtaken = |last: Freeze| last.generation == word.generation && last.now > word.now;
-        match self.asked_until {
-            _ if self.last_word.is_some_and(is_overtaken) => *self,
-            Some(asked) if now < asked && until + CONFIRMS < asked => self.lasts_until(until),
-            _ => Self {
-                until,
-                asked_until: None,
-                last_word: Some(word),
-            },
-        }
-    }
 }
 
 impl Pacing {
@@ -380,13 +340,7 @@ impl Pacing {
                     holder.freeze_by_answer(length, now);
                 }
             }
-            Self::AlwaysDue(freeze) => {
-                let until = now + length;
-                *freeze = UnpacedFreeze {
-                    asked_until: freeze.asked_until.max(Some(until)),
-                    ..freeze.lasts_until(until)
-                };
-            }
+            Self::AlwaysDue(freeze) => *freeze = freeze.asked_until(now + length),
         }
     }
 

@@ -91,7 +91,7 @@ async fn the_key_that_an_answer_names_waits_on_every_replica() {
 }
 
 /// A route with keyed limits only: a refusal that names nothing, and that others share, stops it on every replica, also
-/// on one that starts later, until its time has come or an operator ends it.
+/// on one that starts later, until an operator ends it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_route_without_a_paced_limit_is_frozen_for_every_replica() {
     let name = "named-none";
