@@ -12,12 +12,17 @@ use crate::support::recorder::{Call, Recorder, Reply};
 use crate::support::wait::eventually;
 
 /// The provider's window, and the units in it.
-const WINDOW: Duration = Duration::from_secs(5);
-const UNITS: u64 = 60;
-/// Others call so often, all the time.
-const OTHERS_PER_SECOND: f64 = 3.0;
-/// Messages of ours: more than two windows hold besides the others.
-const OURS: u64 = 120;
+const WINDOW: Duration = Duration::from_secs(10);
+const UNITS: u64 = 150;
+/// Others call so often, all the time. Together with 12 calls of ours, that is more than the window holds.
+const OTHERS_PER_SECOND: f64 = 5.0;
+/// The limit is frozen when so many units are left. All who call need 3.5 s for them: so long may an answer and
+/// the freeze take on a slow machine.
+const SPARE: u64 = 60;
+/// Calls in flight are not yet in the provider's count: a limit is frozen earlier by so many at most.
+const IN_FLIGHT: u64 = 9;
+/// Messages of ours: about 64 leave in a window before the limit is frozen.
+const OURS: u64 = 150;
 
 /// What it counted.
 #[derive(Default)]
@@ -25,7 +30,7 @@ struct Count {
     window: u64,
     /// Our calls in it.
     ours: u64,
-    /// Windows that had nothing left for us at the end, and calls that were refused.
+    /// Calls that found no more than [`SPARE`] and [`IN_FLIGHT`] left, and calls that were refused.
     spent: u64,
     refused: u64,
 }
@@ -43,7 +48,7 @@ impl Count {
         self.ours += u64::from(is_taken);
         self.refused += u64::from(!is_taken);
         let left = UNITS.saturating_sub(self.ours + others);
-        self.spent += u64::from(left <= 12);
+        self.spent += u64::from(left <= SPARE + IN_FLIGHT);
         (is_taken, left, WINDOW - since)
     }
 }
@@ -69,7 +74,7 @@ async fn refuses_none(name: &'static str, limit: &'static str, tables: &str, say
     let route = Route {
         limits: vec![limit],
         keys: "prefetch = 40\n".to_owned(),
-        tables: format!("[routes.{name}.downstream.quota.{limit}]\nspare = 3\n{tables}"),
+        tables: format!("[routes.{name}.downstream.quota.{limit}]\nspare = {SPARE}\n{tables}"),
         ..Route::new(name, downstream.address)
     };
     let config = Config::shared(name, "12/1s", vec![route]);
