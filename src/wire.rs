@@ -34,12 +34,13 @@ use tokio::sync::mpsc;
 
 pub use self::backend_faults::backend_faults;
 pub use self::metrics::{all_metrics, install_metrics};
+pub use self::options::{rabbit as rabbit_of, redis as redis_of};
 pub use self::planned::{PlannedLimit, PlannedRoute};
 pub use self::probes::{Probe, probes};
-pub use self::queues::{SettledCounts, rabbit_at, rabbit_of, start_over};
+pub use self::queues::{SettledCounts, rabbit_at, start_over};
 pub use self::stored_limit::{StoredLimit, closed_by_loss, closed_why, kind};
 pub use self::stores::{Policies, replica};
-pub use self::stores::{family, keyed_limit, redis_at, redis_of, replicas, store};
+pub use self::stores::{family, keyed_limit, redis_at, replicas, store};
 
 pub use self::trials::{Forecast, ForecastError, RenderedMessage, TestAnswer, Trial};
 
@@ -52,8 +53,8 @@ use sluiced_pipeline::{Owned, Pipeline, PipelineSpec, Results, RouteSpec, publis
 use sluiced_ports::downstream::InboundEvent;
 use sluiced_ports::queue::Subscription;
 use sluiced_ports::store::{StatusStore, Store};
-use sluiced_settings::secrets::Secrets;
-use sluiced_settings::types::{Route, Settings};
+use sluiced_settings::Loaded;
+use sluiced_settings::types::Route;
 use sluiced_status::Limits;
 use sluiced_telemetry::health::Health;
 use sluiced_telemetry::traces::Traces;
@@ -98,8 +99,7 @@ pub struct RunningDaemon {
 
 /// What routes are made of.
 struct RouteParts<'a> {
-    settings: &'a Settings,
-    secrets: &'a Secrets,
+    loaded: &'a Loaded,
     health: &'a Health,
     queues: &'a Queues,
     events: &'a CountedEvents,
@@ -113,19 +113,19 @@ impl<'a> RouteParts<'a> {
         store: &Arc<dyn Store>,
         policies: &'a Policies,
     ) -> Result<Pacers<'a>, WireError> {
-        let settings = self.settings;
+        let settings = &self.loaded.settings;
         let mut pacers = Pacers::new(settings, Arc::clone(store), policies)?;
         for (name, route) in &settings.routes {
             let spec = self.spec(name, route, &pacers)?;
             pacers.add(&route.limits, spec);
         }
-        callers::add(settings, self.secrets, self.health, &mut pacers)?;
+        callers::add(self.loaded, self.health, &mut pacers)?;
         Ok(pacers)
     }
 
     /// A route of the configuration with its queue and its downstream.
     fn spec(&self, name: &str, route: &Route, pacers: &Pacers<'_>) -> Result<RouteSpec, WireError> {
-        let settings = self.settings;
+        let settings = &self.loaded.settings;
         let subscription = match route.standby_for {
             Some(_) => Arc::new(Subscription::idle()),
             None => self.queues.subscribe(settings, name, route),
@@ -148,12 +148,12 @@ impl<'a> RouteParts<'a> {
                 name,
                 route,
                 settings.uses_answers(route),
-                self.secrets,
+                &self.loaded.secrets,
                 DownstreamUses { traces, arrivals },
             )?
             .into(),
             figures: pacers::route_figures(settings, name, route)?,
-            breaker: self.settings.breaker(route),
+            breaker: settings.breaker(route),
             subscription,
             journal: routes::journal(settings, name, route)?,
             results,
@@ -203,22 +203,19 @@ fn pipeline(
     started.map_err(|e| WireError::new("the pipeline cannot be started", e))
 }
 
-/// Builds and starts everything that `settings` name.
+/// Builds and starts everything that a configuration names.
 ///
 /// # Errors
 /// When a secret cannot be read or a backend refuses its options.
-pub fn start(
-    settings: &Settings,
-    secrets: &Secrets,
-    health: &Health,
-) -> Result<RunningDaemon, WireError> {
-    let store = stores::shared_store(settings, secrets, health)?;
+pub fn start(loaded: &Loaded, health: &Health) -> Result<RunningDaemon, WireError> {
+    let settings = &loaded.settings;
+    let store = stores::shared_store(loaded, health)?;
     let limits = Arc::new(InspectedLimits {
         store: Arc::clone(&store),
         limits: settings.limits.clone(),
     });
     let events = Arc::new(CountedEvents::new(settings));
-    let queues = Queues::new(settings, secrets, Arc::clone(&events), &*store)?;
+    let queues = Queues::new(loaded, Arc::clone(&events), &*store)?;
     let owned = owners::register_names(settings, &store, &queues);
     if let Some(link) = owned.link() {
         health.component("names of the fleet", link);
@@ -230,8 +227,7 @@ pub fn start(
     let traces = Traces::from_environment(&replica(settings), Handle::current())
         .map_err(|e| WireError::new("traces", e))?;
     let routes = RouteParts {
-        settings,
-        secrets,
+        loaded,
         health,
         queues: &queues,
         events: &events,

@@ -135,7 +135,7 @@ async fn prove_embedded(args: &DemoArgs, screen: &mut Screen<'_>) -> Result<Proo
         Err(error)
     };
     screen
-        .follow(&provider, args.goal(), inside, work)
+        .show_during(&provider, args.goal(), inside, work)
         .await??;
     Ok(Proof {
         rate: args.rate,

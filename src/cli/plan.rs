@@ -24,7 +24,7 @@ use std::time::Duration;
 
 use clap::Args;
 
-use self::arrivals::{ArrivalStream, Arrivals, Burst, MOST, count_messages};
+use self::arrivals::{ArrivalStream, Arrivals, Burst, MAX_MESSAGES, count_messages};
 use self::choices::{Choices, CostsOf, KeysOf};
 use self::figures::Figures;
 use self::findings::{Finding, FindingKind, PlanFacts, PlanOmissions, findings, zone};
@@ -303,9 +303,9 @@ fn check_count(args: &PlanArgs, length: Duration) -> Result<(), String> {
         0 => Err(format!(
             "no message comes within {within}: a longer --for shows some"
         )),
-        1..=MOST => Ok(()),
+        1..=MAX_MESSAGES => Ok(()),
         all => Err(format!(
-            "{all} messages come within {within}, and a plan takes {MOST}: give a shorter --for"
+            "{all} messages come within {within}, and a plan takes {MAX_MESSAGES}: give a shorter --for"
         )),
     }
 }

@@ -28,7 +28,7 @@ use super::exit::{Exit, StopSignals, variables};
 use crate::wire::{self, RunningDaemon, SettledCounts, WireError};
 use sluiced_core::rate::Span;
 use sluiced_pipeline::PipelineLeftover;
-use sluiced_ports::connect::Link;
+use sluiced_ports::link::Link;
 use sluiced_settings::types::{LogFormat, QueueBackend};
 use sluiced_settings::{self as settings, Loaded};
 use sluiced_status::admin::{self, AdminError};
@@ -138,7 +138,7 @@ pub async fn until_done(
     stop: &CancellationToken,
 ) -> Result<Exit, WireError> {
     let settings = &loaded.settings;
-    let mut running = wire::start(settings, &loaded.secrets, health)?;
+    let mut running = wire::start(loaded, health)?;
     started(&running);
     let list = settings.backend.queue == QueueBackend::Embedded;
     let ending = ending(&mut running, list, health, stop).await;
@@ -218,7 +218,7 @@ fn exit_of(
     settled: &SettledCounts,
     remains: &PipelineLeftover,
 ) -> Exit {
-    let unsent = remains.given_back + remains.abandoned + remains.unsettled;
+    let unsent = remains.given_back + remains.cut_off + remains.unsettled;
     if has_failed || list && (unsent > 0 || remains.is_unknown) {
         Exit::Failed
     } else if list && settled.dead() > 0 {
@@ -243,20 +243,20 @@ async fn log_progress(settled: &SettledCounts) {
 /// Logs what was done, and what is left.
 fn log_end(settled: &SettledCounts, remains: &PipelineLeftover) {
     let PipelineLeftover {
-        abandoned,
+        cut_off,
         given_back,
         unsettled,
         is_unknown,
     } = *remains;
     let (done, dead) = (settled.done(), settled.dead());
-    if abandoned + unsettled > 0 {
+    if cut_off + unsettled > 0 {
         warn!(
             done,
             dead,
             given_back,
-            abandoned,
+            cut_off,
             unsettled,
-            "stopped; abandoned and unsettled messages are delivered again, possibly twice"
+            "stopped; messages whose calls were cut off may be sent again, and unsettled messages are delivered again"
         );
     } else {
         let end = match is_unknown {

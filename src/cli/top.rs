@@ -17,7 +17,7 @@ use super::status::{AskedReplica, ReplicaArgs, size};
 use super::view::{not_answered, view};
 
 /// How often the fleet is asked.
-const EVERY: Duration = Duration::from_secs(1);
+const ASK_INTERVAL: Duration = Duration::from_secs(1);
 /// A second screen without a cursor, so that the first one returns at the end.
 const ENTER: &str = "\x1b[?1049h\x1b[?25l";
 const LEAVE: &str = "\x1b[?1049l\x1b[?25h";
@@ -96,7 +96,7 @@ async fn draw(
             }
         };
         lines.extend_from_slice(&last_lines);
-        let next = Instant::now() + EVERY;
+        let next = Instant::now() + ASK_INTERVAL;
         loop {
             first = moved(first, KeyPress::Other, lines.len(), rows);
             out.write_all(screen(&lines, first, rows).as_bytes())?;

@@ -5,10 +5,8 @@
 
 use std::time::Duration;
 
-use serde_json::Value;
-
 use super::text::{counted, printable, rough, state_in_words};
-use sluiced_status::{BARS, Fleet, LimitState, MOVING, Replica, RouteState};
+use sluiced_status::{BARS, Fleet, LimitState, LimitStatus, MOVING, Replica, RouteState};
 use sluiced_telemetry::CHANGE;
 
 const BARS_OF_TEXT: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
@@ -102,15 +100,14 @@ impl TerminalPage {
             lines,
         );
         for limit in &fleet.limits {
-            let name = limit["name"].as_str().unwrap_or_default();
+            let name = &*limit.name;
             let (allowed, used) = fleet.rates(name);
             let (of, share) = if allowed > 0.0 {
                 (number(allowed), format!("{:.0}%", 100.0 * used / allowed))
             } else {
                 ("-".to_owned(), "-".to_owned())
             };
-            let kind = limit["kind"].as_str().unwrap_or("?");
-            let state = limit["state"].as_str().unwrap_or("?");
+            let (kind, state) = (&limit.kind, &limit.state);
             let first = self.first(name, 17, lines);
             let columns = format!(
                 "{first:<17} {kind:<14} {:>7} {of:>8} {share:>5}  {state:<8}  ",
@@ -118,7 +115,7 @@ impl TerminalPage {
             );
             let room = self.width.saturating_sub(columns.chars().count()).min(BARS);
             let line = self.cut(&(columns + &bars(&fleet.bars(name), allowed, room)));
-            let bad = LimitState::of(limit) != LimitState::Open;
+            let bad = limit.state() != LimitState::Open;
             lines.push(if bad { self.paint(YELLOW, line) } else { line });
             if let Some(units_left) = fleet.left(name) {
                 let text = format!("  the downstream said that {units_left:.0} are left");
@@ -335,12 +332,12 @@ fn reasons(route: &RouteState) -> Vec<(&'static str, String)> {
 }
 
 /// Why nothing passes, or less than configured.
-fn held_up(limit: &Value) -> Option<String> {
-    let state = LimitState::of(limit);
+fn held_up(limit: &LimitStatus) -> Option<String> {
+    let state = limit.state();
     if state != LimitState::Open {
         return Some(state_in_words(&state));
     }
-    let adapted = limit["adapted"].as_str()?;
+    let adapted = limit.adapted.as_ref()?;
     Some(format!(
         "the downstream allows less than configured: {adapted}"
     ))

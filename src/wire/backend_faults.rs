@@ -3,7 +3,7 @@
 
 use super::downstreams::{BuiltDownstream, DownstreamUses, UnusableDownstream, without_secrets};
 use super::{callers, options};
-use sluiced_ports::connect::TlsError;
+use sluiced_net::connect::TlsError;
 use sluiced_settings::types::{LimitBackend, QueueBackend};
 use sluiced_settings::{Faults, KeyPath, Loaded};
 
@@ -46,13 +46,13 @@ pub fn backend_faults(loaded: &Loaded) -> Faults {
 
 /// Certificates of the servers that cannot be used.
 fn tls_faults(loaded: &Loaded) -> Vec<(KeyPath, String)> {
-    let (settings, secrets) = (&loaded.settings, &loaded.secrets);
+    let settings = &loaded.settings;
     let mut tls = Vec::new();
     if settings.backend.queue == QueueBackend::Rabbitmq {
-        tls.extend(options::rabbit(settings, secrets).map(|options| ("rabbitmq", options.tls)));
+        tls.extend(options::rabbit(loaded).map(|options| ("rabbitmq", options.tls)));
     }
     if settings.backend.limits == LimitBackend::Redis {
-        tls.extend(options::redis(settings, secrets).map(|options| ("redis", options.tls)));
+        tls.extend(options::redis(loaded).map(|options| ("redis", options.tls)));
     }
     // Without certificates of its own a section can have no wrong ones.
     let written = tls

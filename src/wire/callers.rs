@@ -14,9 +14,10 @@ use sluiced_callers::{
 };
 use sluiced_core::after_call::CallRules;
 use sluiced_core::gate::OnDenied;
+use sluiced_net::connect::Secret;
 use sluiced_pipeline::meters::RouteMeters;
 use sluiced_pipeline::{AnswerRules, Priority, RouteLimits, RouteRules, RouteSpec, WhenUnsendable};
-use sluiced_ports::connect::Secret;
+use sluiced_settings::Loaded;
 use sluiced_settings::made::Costing;
 use sluiced_settings::secrets::Secrets;
 use sluiced_settings::types::{self, Limit, Paced, Settings, callers_route};
@@ -30,11 +31,13 @@ const MAX_BODY: u64 = 64 * 1024;
 
 /// Adds the callers of a configuration to the pacers of their limits, each as a route.
 pub(super) fn add(
-    settings: &Settings,
-    secrets: &Secrets,
+    loaded: &Loaded,
     health: &Health,
     pacers: &mut Pacers<'_>,
 ) -> Result<(), WireError> {
+    let Loaded {
+        settings, secrets, ..
+    } = loaded;
     let mut inherited = Inherited::from_environment();
     let waiting: Vec<u16> = settings.callers.values().map(|c| c.max_waiting).collect();
     let connections = sluiced_callers::connections(&waiting);

@@ -61,7 +61,7 @@ fn facts(limit: Limit) -> LimitFacts {
         is_paced: limit.as_paced().is_some(),
         window: limit.window(),
         headroom: limit.headroom(),
-        follows: limit.follows(),
+        auto_bounds: limit.auto_bounds(),
         adapts: limit.as_paced().and_then(adapts),
         per_second: limit.rate().map(|rate: Rate| rate.per_second()),
         changed: Box::new(move |change| {

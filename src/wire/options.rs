@@ -8,8 +8,9 @@ use super::WireError;
 use sluiced_amqp::rabbit::{RENEW, RabbitOptions, RouteOptions};
 use sluiced_core::dying::ASIDE;
 use sluiced_core::ladder::Ladder;
-use sluiced_ports::connect::Secret;
-use sluiced_ports::connect::{ClientCertificate, Tls};
+use sluiced_net::connect::Secret;
+use sluiced_net::connect::{ClientCertificate, Tls};
+use sluiced_settings::Loaded;
 use sluiced_settings::secrets::{SecretError, Secrets};
 use sluiced_settings::types::{Route, Settings};
 use sluiced_store::redis::RedisOptions;
@@ -29,8 +30,14 @@ pub(super) fn rotating_secret(
     })))
 }
 
-/// How to reach Redis.
-pub(super) fn redis(settings: &Settings, secrets: &Secrets) -> Result<RedisOptions, WireError> {
+/// The Redis of a configuration.
+///
+/// # Errors
+/// When a secret cannot be read.
+pub fn redis(loaded: &Loaded) -> Result<RedisOptions, WireError> {
+    let Loaded {
+        settings, secrets, ..
+    } = loaded;
     let redis = &settings.redis;
     let failed = |e| WireError::new("redis", e);
     let secret = |file: Option<&Path>| rotating_secret(secrets, file).map_err(failed);
@@ -46,8 +53,14 @@ pub(super) fn redis(settings: &Settings, secrets: &Secrets) -> Result<RedisOptio
     })
 }
 
-/// How to reach RabbitMQ.
-pub(super) fn rabbit(settings: &Settings, secrets: &Secrets) -> Result<RabbitOptions, WireError> {
+/// The RabbitMQ of a configuration.
+///
+/// # Errors
+/// When a secret cannot be read.
+pub fn rabbit(loaded: &Loaded) -> Result<RabbitOptions, WireError> {
+    let Loaded {
+        settings, secrets, ..
+    } = loaded;
     let rabbit = &settings.rabbitmq;
     let password = rotating_secret(secrets, rabbit.password_file.as_deref());
     Ok(RabbitOptions {

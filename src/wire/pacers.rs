@@ -11,8 +11,8 @@ use sluiced_core::version::PolicyVersion;
 use sluiced_pipeline::{
     KeyedPolicy, PacedRows, PacerSpec, RouteLimit, RouteLimits, RouteSpec, SlotSource,
 };
-use sluiced_ports::connect::Link;
 use sluiced_ports::limits::{KeyedLimit, LimitStore};
+use sluiced_ports::link::Link;
 use sluiced_ports::store::{PacedRow, Store};
 use sluiced_settings::made::Costing;
 use sluiced_settings::made::ZoneText;

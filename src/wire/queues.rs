@@ -17,7 +17,6 @@ use sluiced_pipeline::meters::RouteMeters;
 use sluiced_ports::queue::{PublishRequest, Subscription, Verdict};
 use sluiced_ports::store::Store;
 use sluiced_settings::Loaded;
-use sluiced_settings::secrets::Secrets;
 use sluiced_settings::types::{QueueBackend, Route, Settings};
 
 /// How many messages of this process were settled safely so far; for a list, in earlier runs
@@ -60,14 +59,6 @@ pub fn start_over(settings: &Settings) -> io::Result<()> {
     }
 }
 
-/// The RabbitMQ of a configuration.
-///
-/// # Errors
-/// When a secret cannot be read.
-pub fn rabbit_of(loaded: &Loaded) -> Result<RabbitOptions, WireError> {
-    options::rabbit(&loaded.settings, &loaded.secrets)
-}
-
 /// The one RabbitMQ at `url`, with the times of `default.toml`.
 #[must_use]
 pub fn rabbit_at(url: SecretString) -> RabbitOptions {
@@ -88,15 +79,15 @@ pub(super) enum Queues {
 
 impl Queues {
     pub(super) fn new(
-        settings: &Settings,
-        secrets: &Secrets,
+        loaded: &Loaded,
         events: Arc<CountedEvents>,
         store: &dyn Store,
     ) -> Result<Self, WireError> {
+        let settings = &loaded.settings;
         match settings.backend.queue {
             QueueBackend::Rabbitmq if settings.routes.is_empty() => Ok(Self::None),
             QueueBackend::Rabbitmq => {
-                let options = options::rabbit(settings, secrets)?;
+                let options = options::rabbit(loaded)?;
                 RabbitQueue::new(options, events, store.marks())
                     .map(Self::Rabbit)
                     .map_err(|e| WireError::new("rabbitmq", e))

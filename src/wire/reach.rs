@@ -69,7 +69,7 @@ fn words(seen: Spread, limits: &[(String, Limit)]) -> String {
     // Calls in flight are counted for as long as they last.
     let counted = limits.iter().filter(|(_, limit)| !limit.counts_calls());
     for (name, limit) in counted {
-        if limit.follows().is_some() {
+        if limit.auto_bounds().is_some() {
             text += &format!(", which the headroom of limits.{name} follows");
             continue;
         }

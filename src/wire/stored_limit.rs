@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value};
 
 use super::WireError;
 use super::stores::keyed_limit;
@@ -18,7 +18,7 @@ use sluiced_ports::limits::limit_key;
 use sluiced_ports::store::{Inspection, Store, StoreError};
 use sluiced_settings::policy;
 use sluiced_settings::types::Limit;
-use sluiced_status::LimitState;
+use sluiced_status::{LimitState, LimitStatus, PresentFile};
 
 /// A limit as the store has it.
 #[derive(Debug)]
@@ -73,25 +73,20 @@ impl StoredLimit {
     /// Whether anything passes.
     #[must_use]
     pub fn state(&self) -> LimitState {
-        let Inspection { now, policy, .. } = &self.found;
-        let time_left = |until: StoreTime| until.since(*now);
-        match (self.paused_until(), self.found.frozen_until, self.lost) {
-            (Some(until), ..) => LimitState::Paused {
-                left: time_left(until),
-                by: policy
-                    .as_ref()
-                    .and_then(|policy| policy.pause.as_ref())
-                    .map_or_else(String::new, |pause| pause.by.clone()),
-            },
-            (None, Some(until), _) => LimitState::Frozen {
-                left: time_left(until),
-            },
-            (None, None, Some((until, why))) => LimitState::Closed {
-                left: time_left(until),
-                why: closed_why(why).to_owned(),
-            },
-            (None, None, None) => LimitState::Open,
-        }
+        let left = |until: StoreTime| until.since(self.found.now);
+        LimitState::of(
+            self.paused_until()
+                .map(|until| (left(until), self.paused_by().to_owned())),
+            self.found.frozen_until.map(left),
+            self.lost
+                .map(|(until, why)| (left(until), closed_why(why).to_owned())),
+        )
+    }
+
+    fn paused_by(&self) -> &str {
+        let policy = self.found.policy.as_ref();
+        let pause = policy.and_then(|policy| policy.pause.as_ref());
+        pause.map_or("", |pause| &pause.by)
     }
 
     fn paused_until(&self) -> Option<StoreTime> {
@@ -99,49 +94,57 @@ impl StoredLimit {
         policy.paused_until(self.found.now)
     }
 
-    /// Everything about the limit, for programs.
+    /// Everything about the limit, for the status page and for programs. `file`: its policy by the file of this
+    /// process; empty: the file has no such limit.
     #[must_use]
-    pub fn as_json(&self, name: &str, file: &str) -> Value {
+    pub fn status(&self, name: &str, file: &str) -> LimitStatus {
         let found = &self.found;
         let policy = found.policy.as_ref();
         let in_force = policy.map_or("", |policy| &policy.text);
-        let values = |line: &str| {
-            let words = policy::keys_of(line).unwrap_or_default();
-            let pairs = words
-                .into_iter()
-                .map(|(name, value)| (name.to_owned(), Value::from(value)));
-            Value::Object(pairs.collect())
-        };
-        let words_in_force = policy::words(in_force).ok();
-        let adapted = words_in_force
-            .and_then(|words| words.into_iter().find(|word| word.0 == ADAPTED))
-            .map(|word| word.1);
+        let replicas = found.replicas.iter().map(|present| PresentFile {
+            name: present.replica.clone(),
+            file: values(&present.file),
+            differs: !is_same(&present.file, in_force),
+        });
         let paused_until = self.paused_until();
-        json!({
-            "name": name,
-            "kind": kind(if in_force.is_empty() { file } else { in_force }),
-            "in_force": policy.map(|policy| values(&policy.text)),
-            "adapted": adapted,
-            "ends": ends(in_force).1.map(|at| at.to_string()),
-            "file": (!file.is_empty()).then(|| values(file)),
-            "version": policy.map(|policy| policy.updates),
-            "origin": policy.map(|policy| policy.origin.name()),
-            "by": policy.map(|policy| &policy.by),
-            "since": policy.map(|policy| policy.changed.since().to_string()),
-            "state": self.state().word(),
-            "paused_until": paused_until.map(|at| at.to_string()),
-            "paused_by": paused_until.and(policy).and_then(|s| s.pause.as_ref()).map(|p| &p.by),
-            "frozen_until": found.frozen_until.map(|at| at.to_string()),
-            "closed_until": self.lost.map(|(until, _)| until.to_string()),
-            "closed_why": self.lost.map(|(_, why)| closed_why(why)),
-            "now": found.now.to_string(),
-            "replicas": found.replicas.iter().map(|present| json!({
-                "name": present.replica,
-                "file": values(&present.file),
-                "differs": !is_same(&present.file, in_force),
-            })).collect::<Vec<_>>(),
-        })
+        LimitStatus {
+            name: name.to_owned(),
+            kind: kind(if in_force.is_empty() { file } else { in_force }),
+            in_force: policy.map(|policy| values(&policy.text)),
+            adapted: word(in_force, ADAPTED),
+            ends: ends(in_force).1.map(StoreTime::timestamp),
+            file: (!file.is_empty()).then(|| values(file)),
+            version: policy.map(|policy| policy.updates),
+            origin: policy.map(|policy| policy.origin.name().to_owned()),
+            by: policy.map(|policy| policy.by.clone()),
+            since: policy.map(|policy| policy.changed.since().timestamp()),
+            state: self.state().word().to_owned(),
+            paused_until: paused_until.map(StoreTime::timestamp),
+            paused_by: paused_until.map(|_| self.paused_by().to_owned()),
+            frozen_until: found.frozen_until.map(StoreTime::timestamp),
+            closed_until: self.lost.map(|(until, _)| until.timestamp()),
+            closed_why: self.lost.map(|(_, why)| closed_why(why).to_owned()),
+            now: found.now.timestamp(),
+            replicas: replicas.collect(),
+        }
     }
+}
+
+/// The words of a policy, key by key.
+fn values(line: &str) -> Map<String, Value> {
+    let words = policy::keys_of(line).unwrap_or_default().into_iter();
+    words
+        .map(|(name, value)| (name.to_owned(), Value::from(value)))
+        .collect()
+}
+
+/// The value of a name in a policy.
+fn word(line: &str, name: &str) -> Option<String> {
+    let words = policy::words(line).ok()?;
+    words
+        .into_iter()
+        .find(|word| word.0 == name)
+        .map(|word| word.1.to_owned())
 }
 
 /// Why a limit that is neither paused nor frozen grants nothing, for operators.
@@ -158,8 +161,6 @@ pub const fn closed_why(why: ClosedReason) -> &'static str {
 
 /// The kind in a policy.
 #[must_use]
-pub fn kind(line: &str) -> &str {
-    let words = policy::words(line).unwrap_or_default();
-    let kind = words.into_iter().find(|(name, _)| *name == "kind");
-    kind.map_or("?", |(_, value)| value)
+pub fn kind(line: &str) -> String {
+    word(line, "kind").unwrap_or_else(|| "?".to_owned())
 }

@@ -8,7 +8,6 @@ use std::sync::Arc;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use secrecy::SecretString;
-use serde_json::Value;
 use tokio::sync::watch;
 use tracing::{debug, error};
 
@@ -19,41 +18,28 @@ use sluiced_core::limits::Rule;
 use sluiced_core::pacing::RowPaces;
 use sluiced_core::version::PolicyVersion;
 use sluiced_pipeline::{FileLimit, FileWatch};
-use sluiced_ports::connect::Link;
 use sluiced_ports::limits::KeyedLimit;
+use sluiced_ports::link::Link;
 use sluiced_ports::store::{Family, Store};
 use sluiced_settings::Loaded;
 use sluiced_settings::policy::PolicyTextError;
-use sluiced_settings::secrets::Secrets;
 use sluiced_settings::types::{Limit, LimitBackend, Settings};
-use sluiced_status::{Limits, Replica};
+use sluiced_status::{LimitStatus, Limits, Replica};
 use sluiced_store::memory::MemoryStore;
 use sluiced_store::redis::{RedisOptions, RedisStore};
 use sluiced_telemetry::health::Health;
 
 /// All that the replicas share.
-pub(super) fn shared_store(
-    settings: &Settings,
-    secrets: &Secrets,
-    health: &Health,
-) -> Result<Arc<dyn Store>, WireError> {
-    Ok(match settings.backend.limits {
+pub(super) fn shared_store(loaded: &Loaded, health: &Health) -> Result<Arc<dyn Store>, WireError> {
+    Ok(match loaded.settings.backend.limits {
         LimitBackend::Memory => Arc::new(MemoryStore::default()),
         LimitBackend::Redis => {
-            let options = options::redis(settings, secrets)?;
+            let options = options::redis(loaded)?;
             let store = RedisStore::connect(&options).map_err(|e| WireError::new("redis", e))?;
             health.target("redis", store.link());
             Arc::new(store)
         }
     })
-}
-
-/// The Redis of a configuration.
-///
-/// # Errors
-/// When a secret cannot be read.
-pub fn redis_of(loaded: &Loaded) -> Result<RedisOptions, WireError> {
-    options::redis(&loaded.settings, &loaded.secrets)
 }
 
 /// The one Redis at `url`, with the prefix and the timeouts of `default.toml`.
@@ -223,13 +209,13 @@ pub(super) struct InspectedLimits {
 }
 
 impl Limits for InspectedLimits {
-    fn inspect(&self) -> BoxFuture<'_, Vec<Value>> {
+    fn inspect(&self) -> BoxFuture<'_, Vec<LimitStatus>> {
         async move {
             let mut all = Vec::new();
             for (name, limit) in &self.limits {
                 let found = self.store.inspect(family(limit), name).await;
                 match with_losses(&*self.store, name, limit, found).await {
-                    Ok(stored) => all.push(stored.as_json(name, &limit.policy_line())),
+                    Ok(stored) => all.push(stored.status(name, &limit.policy_line())),
                     // All others are shown: a pause of one of them must not be hidden.
                     Err(error) => debug!(limit = name, %error, "its state is not shown"),
                 }

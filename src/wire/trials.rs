@@ -203,12 +203,12 @@ impl Trial {
         // A limit that does not count the message is not believed to have refused it.
         let throttles = self
             .throttles(message, facts, &judgement)
-            .filter(|name| self.named(&inputs, name) != ThrottleSubject::Unsaid);
+            .filter(|name| self.named(&inputs, name) != ThrottleSubject::Unnamed);
         let before = Tries {
             attempts: attempt.saturating_sub(1),
             ..Tries::default()
         };
-        let follows = self.follows(&inputs, before, &judgement, throttles.as_deref());
+        let follows = self.after_call(&inputs, before, &judgement, throttles.as_deref());
         let answer = judgement.answer.as_ref();
         let numbers = answer.map(|answer| self.numbers(message, facts, answer));
         let [used, left] = numbers.unwrap_or_default();
@@ -226,7 +226,7 @@ impl Trial {
         })
     }
 
-    fn follows(
+    fn after_call(
         &self,
         inputs: &LimitInputs,
         tries: Tries,
@@ -242,7 +242,7 @@ impl Trial {
             began: now.local,
             is_probe: false,
             outcome: judgement.outcome,
-            throttles: throttles.map_or(ThrottleSubject::Unsaid, |name| self.named(inputs, name)),
+            throttles: throttles.map_or(ThrottleSubject::Unnamed, |name| self.named(inputs, name)),
             reply: judgement.reply.map(Status::as_answer),
             maybe_delivered: judgement.maybe_delivered,
             has_rest: judgement.rest.is_some(),
@@ -278,7 +278,7 @@ impl Trial {
     fn named(&self, inputs: &LimitInputs, name: &str) -> ThrottleSubject {
         let mut limits = self.route.limits.iter().zip(&inputs.charges);
         let Some((limit, charge)) = limits.find(|(limit, _)| limit.name == name) else {
-            return ThrottleSubject::Unsaid;
+            return ThrottleSubject::Unnamed;
         };
         match charge {
             Some(_) if limit.rule.is_none() => ThrottleSubject::All,
@@ -286,7 +286,7 @@ impl Trial {
                 key: key_id(name, message_key(None, charge.key.0.as_deref())),
                 is_for_all: charge.key.0.is_none(),
             },
-            None => ThrottleSubject::Unsaid,
+            None => ThrottleSubject::Unnamed,
         }
     }
 

@@ -17,7 +17,7 @@ use crate::support::machine;
 use sluiced::cli::exit::Exit;
 use sluiced::cli::status::{HealthArgs, health};
 use sluiced_core::time::Mono;
-use sluiced_ports::connect::Link;
+use sluiced_ports::link::Link;
 use sluiced_status::Board;
 use sluiced_status::admin::{self, Health};
 use sluiced_telemetry::{self as telemetry, meters::LinkMeters};

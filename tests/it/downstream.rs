@@ -12,7 +12,7 @@ mod written;
 use std::time::Duration;
 
 use sluiced_http::HttpDownstream;
-use sluiced_ports::dial::Credentials;
+use sluiced_net::dial::Credentials;
 use sluiced_ports::downstream::{Downstream as _, Facts, Judgement, LeaveBy};
 use sluiced_ports::message::{Message, Properties};
 use sluiced_settings::types::{Downstream, Http};

@@ -87,7 +87,7 @@ async fn holds(broker: &Broker, queue: &str, count: u32) {
 }
 
 /// A header of a message, as text.
-fn header(properties: &BasicProperties, name: &str) -> Option<String> {
+pub(crate) fn header(properties: &BasicProperties, name: &str) -> Option<String> {
     let headers = properties.headers().as_ref()?;
     match headers.inner().get(name)? {
         AMQPValue::LongString(text) => Some(text.to_string()),

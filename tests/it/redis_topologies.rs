@@ -15,7 +15,7 @@ use crate::support::redis::RedisServer;
 use crate::support::wait::{eventually, within};
 use secrecy::SecretString;
 use sluiced_core::schedule::{Ask, ClockView, Grant, LeaseAnswer, Pace};
-use sluiced_ports::connect::Link;
+use sluiced_ports::link::Link;
 use sluiced_ports::store::{PacedRow, Store, StoreError};
 use sluiced_settings::text::Length;
 use sluiced_settings::types::{Redis, RedisMode, Settings};

@@ -72,7 +72,7 @@ fn a_way_that_becomes_longer_in_flight_keeps_the_limit_and_one_that_becomes_shor
     assert!(changes(long, near).contains("units in a window"));
 }
 
-/// By kind, without a burst: calls that are granted at even distances are over only because of the way.
+/// By kind, without a burst: calls that are granted evenly spaced are over only because of the way.
 #[test]
 fn keyed_limits_keep_a_quarter_of_their_headroom_and_more_is_seen() {
     for kind in [LimitKind::Gcra { burst: 0 }, LimitKind::SlidingLog] {
@@ -108,7 +108,7 @@ fn a_headroom_that_follows_is_enough_from_the_first_call_on() {
         let (least, varies) = (ms(seed % 7 * 10), ms(1 + seed % 10 * 2));
         let rate = "40/100ms".parse().expect("a rate");
         let mut scenario = Scenario::calm("first", seed, rate, 3, 4);
-        scenario.follows = Some(Bounds {
+        scenario.auto_bounds = Some(Bounds {
             most: ms(25),
             forgotten_after: ms(3_100),
             ..BOUNDS
@@ -128,7 +128,7 @@ fn a_headroom_that_follows_is_enough_from_the_first_call_on() {
 fn follows(seed: u64, seconds: u64, from: usize, way: Way, then: &[(u64, Way)]) -> (String, f64) {
     let rate = "100/1s".parse().expect("a rate");
     let mut scenario = Scenario::calm("auto", seed, rate, 3, seconds);
-    scenario.follows = Some(BOUNDS);
+    scenario.auto_bounds = Some(BOUNDS);
     scenario.around.way = way;
     // No timer is late by milliseconds: other tests measure what that costs.
     scenario.around.late_wakes = 0;
@@ -181,7 +181,7 @@ fn keyed_limits_whose_headroom_follows_are_kept_while_it_changes() {
         };
         for seed in 0..20 {
             let mut scenario = Scenario::keyed("follows", seed, vec![limit], 120);
-            scenario.follows = Some(Bounds {
+            scenario.auto_bounds = Some(Bounds {
                 least: Headroom {
                     late: Duration::from_micros(7_500),
                     way: Duration::from_micros(500),

@@ -16,7 +16,7 @@ pub use self::list::Input;
 
 use self::store::LocalQueue;
 use super::QueueEvents;
-use sluiced_ports::connect::Link;
+use sluiced_ports::link::Link;
 use sluiced_ports::queue::{ServeChannels, Subscription};
 
 /// How the embedded queue serves its one route.
@@ -48,14 +48,13 @@ pub fn start(
             deliveries,
             link,
             parked,
-            leftover,
         } = channels;
         parked.send_replace(Some(0));
         let queue = LocalQueue::new(options, events, deliveries, parked);
         async move {
             let left_at_end = queue.run(input, tap, closing, &link).await;
             link.send_replace(Link::Down("the input is done".into()));
-            leftover.send_replace(Some(left_at_end));
+            left_at_end
         }
     }))
 }

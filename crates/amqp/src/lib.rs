@@ -7,8 +7,8 @@
 //! **Public API**: both queues serve a `ports::queue::Subscription` and pass the same contract suite. `rabbit` also
 //! reads dead letters for commands and probes a broker for `check`.
 //!
-//! **May know**: `core`, `ports`, values of `settings`, `telemetry`. On the path of a message the client of AMQP is
-//! known here only.
+//! **May know**: `core`, `net`, `ports`, values of `settings`, `telemetry`. On the path of a message the client of AMQP
+//! is known here only.
 
 pub mod embedded;
 pub mod rabbit;

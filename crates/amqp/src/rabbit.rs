@@ -39,9 +39,9 @@ use tokio::sync::{mpsc, watch};
 use self::connections::Connections;
 use self::publishing::arrivals::ArrivalPublisher;
 use self::session::KeptVerdicts;
-use self::supervisor::Supervision;
 use super::QueueEvents;
-use sluiced_ports::connect::{Link, TlsError, why};
+use sluiced_net::connect::{TlsError, why};
+use sluiced_ports::link::Link;
 use sluiced_ports::lock;
 use sluiced_ports::marks::Marks;
 use sluiced_ports::queue::{PublishRequest, Subscription};
@@ -107,14 +107,7 @@ impl RabbitQueue {
                 .or_default(),
         );
         kept.add_route(route.prefetch);
-        Arc::new(supervisor::start(Supervision {
-            route: Arc::new(route),
-            kept,
-            marks: self.marks.clone(),
-            options: Arc::clone(&self.options),
-            connections: Arc::clone(&self.connections),
-            events: Arc::clone(&self.events),
-        }))
+        Arc::new(supervisor::start(self, Arc::new(route), kept))
     }
 
     /// Where a route publishes what arrives by itself and belongs to no delivery. Must be called inside a tokio

@@ -56,6 +56,11 @@ impl Downstream for CallersDownstream {
         ready(Ok(())).boxed()
     }
 
+    /// The caller has its permit, and its call may be under way.
+    fn timed_out(&self) -> Outcome {
+        Outcome::Accepted
+    }
+
     fn handshake(&self, _: Duration) -> BoxFuture<'_, Option<Handshake>> {
         ready(None).boxed()
     }

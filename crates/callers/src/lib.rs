@@ -21,8 +21,8 @@
 //! **What it does not promise**: a call that leaves later than `use_within` after its permit may come too early for
 //! another window. The headroom covers `use_within`; a caller that is later must make no call, and ask again.
 //!
-//! **Public API**: [`start`], with as many connections as [`connections()`] allows. **May know**: `core`, `ports`,
-//! values of `settings`, `telemetry`.
+//! **Public API**: [`start`], with as many connections as [`connections()`] allows. **May know**: `core`, `net`,
+//! `ports`, values of `settings`, `telemetry`.
 
 #![warn(missing_docs)]
 
@@ -58,12 +58,12 @@ use meters::CallersMeters;
 use permits::{PermitId, Permits};
 use request::AskableLimits;
 use service::{ServiceState, router};
-use sluiced_core::gate::Tap;
+use sluiced_net::connect::Secret;
 use sluiced_ports::clock;
-use sluiced_ports::connect::{Link, Secret};
 use sluiced_ports::downstream::Downstream;
+use sluiced_ports::link::Link;
 use sluiced_ports::queue::{
-    Delivery, Leftover, ServeChannels, Settlement, SettlementSender, Subscription, time_to_close,
+    Leftover, ServeChannels, Settlement, SettlementSender, Subscription, time_to_close,
 };
 use token::Token;
 
@@ -168,44 +168,6 @@ impl Settling {
     }
 }
 
-/// The channels between requests and the pipeline.
-struct Channels {
-    permits: Arc<Permits>,
-    deliveries: mpsc::UnboundedSender<Delivery>,
-    tap: watch::Receiver<Tap>,
-    sink: SettlementSender,
-}
-
-/// What requests are answered by.
-fn service_state(
-    options: CallersOptions,
-    meters: &Arc<CallersMeters>,
-    channels: Channels,
-    is_at_address: bool,
-) -> ServiceState {
-    let waiting = usize::from(options.max_waiting.max(1));
-    ServiceState {
-        offer: AskableLimits {
-            limits: options.limits,
-            max_wait: options.max_wait,
-        },
-        keyed: options.keyed,
-        permits: channels.permits,
-        places: Semaphore::new(waiting),
-        looks: Semaphore::new(LOOKS),
-        deliveries: channels.deliveries,
-        tap: channels.tap,
-        is_open: AtomicBool::new(false),
-        store: options.store,
-        sink: channels.sink,
-        meters: Arc::clone(meters),
-        token: options.token.map(|token| Token::new(token, clock::now())),
-        is_at_address,
-        use_within: options.use_within,
-        route: options.route,
-    }
-}
-
 /// One listener with what it serves.
 struct Server {
     options: CallersOptions,
@@ -215,8 +177,8 @@ struct Server {
 }
 
 impl Server {
-    /// Answers until the subscription is closed.
-    async fn run(self, channels: ServeChannels) {
+    /// Answers until the subscription is closed. Nothing is left then: callers ask again.
+    async fn run(self, channels: ServeChannels) -> Leftover {
         let Self {
             options,
             listener,
@@ -228,22 +190,33 @@ impl Server {
             mut closing,
             deliveries,
             link,
-            leftover,
             ..
         } = channels;
         let (sink, mut settlements) = SettlementSender::new();
-        let (identity, connections) = (options.identity.clone(), options.connections);
-        let channels = Channels {
+        let state = ServiceState {
+            offer: AskableLimits {
+                limits: options.limits,
+                max_wait: options.max_wait,
+            },
+            keyed: options.keyed,
             permits: Arc::clone(&settling.permits),
+            places: Semaphore::new(options.max_waiting.max(1).into()),
+            looks: Semaphore::new(LOOKS),
             deliveries,
             tap,
+            is_open: AtomicBool::new(false),
+            store: options.store,
             sink,
+            meters: Arc::clone(&meters),
+            token: options.token.map(|token| Token::new(token, clock::now())),
+            is_at_address: listener.is_at_address(),
+            use_within: options.use_within,
+            route: options.route,
         };
-        let state = service_state(options, &meters, channels, listener.is_at_address());
         link.send_replace(Link::Up);
-        let mut open = Connections::new(connections, meters);
+        let mut open = Connections::new(options.connections, meters);
         let close_by = {
-            let listening = listener.serve(router(Arc::new(state)), identity, &mut open);
+            let listening = listener.serve(router(Arc::new(state)), options.identity, &mut open);
             tokio::pin!(listening);
             loop {
                 tokio::select! {
@@ -259,6 +232,6 @@ impl Server {
         };
         let answer_by = close_by.min(Instant::now() + STOP);
         settling.finish(&mut settlements, open, answer_by).await;
-        leftover.send_replace(Some(Leftover::default()));
+        Leftover::default()
     }
 }

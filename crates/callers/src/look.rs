@@ -1,6 +1,6 @@
 //! What keyed limits have left for a request, without taking any of it.
 //!
-//! A paced limit is not looked at: its slots come at even distance, so it has no units that could be left.
+//! A paced limit is not looked at: its slots are evenly spaced, so it has no units that could be left.
 
 use std::sync::Arc;
 use std::time::Duration;

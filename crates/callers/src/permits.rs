@@ -38,15 +38,15 @@ impl fmt::Display for PermitId {
 /// A text that no permit has as its id.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a permit has an id of 16 digits from 0 to f")]
-pub(crate) struct NoId;
+pub(crate) struct InvalidPermitId;
 
 impl FromStr for PermitId {
-    type Err = NoId;
+    type Err = InvalidPermitId;
 
-    fn from_str(text: &str) -> Result<Self, NoId> {
+    fn from_str(text: &str) -> Result<Self, InvalidPermitId> {
         let digits = text.len() == 16 && text.bytes().all(|b| b.is_ascii_hexdigit());
         let id = digits.then(|| u64::from_str_radix(text, 16).ok()).flatten();
-        id.map(Self).ok_or(NoId)
+        id.map(Self).ok_or(InvalidPermitId)
     }
 }
 
@@ -267,7 +267,7 @@ mod tests {
             "0x0000000000000f",
             "00000000000000000",
         ] {
-            assert_eq!(wrong.parse::<PermitId>(), Err(NoId), "{wrong}");
+            assert_eq!(wrong.parse::<PermitId>(), Err(InvalidPermitId), "{wrong}");
         }
     }
 

@@ -35,8 +35,9 @@ use super::token::Token;
 use sluiced_core::gate::Tap;
 use sluiced_core::rate::Span;
 use sluiced_core::time::Mono;
+use sluiced_net::connect::find;
 use sluiced_ports::clock;
-use sluiced_ports::connect::{Link, find};
+use sluiced_ports::link::Link;
 use sluiced_ports::queue::{Delivery, SettlementSender, Verdict};
 use sluiced_telemetry::LogLimit;
 

@@ -20,7 +20,7 @@ use tokio::time::Instant;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
-use sluiced_ports::connect::Secret;
+use sluiced_net::connect::Secret;
 use sluiced_ports::lock;
 
 /// The files are read no more often.

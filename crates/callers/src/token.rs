@@ -14,7 +14,7 @@ use secrecy::ExposeSecret as _;
 use sha2::{Digest as _, Sha256};
 
 use sluiced_core::time::Mono;
-use sluiced_ports::connect::Secret;
+use sluiced_net::connect::Secret;
 use sluiced_ports::lock;
 
 /// The file is read at most once in this time.

@@ -21,6 +21,7 @@
 //!   whatever the breaker says. So no message is called more than `max_attempts` times like that.
 //! - While the downstream is away, any other failure says nothing about its message and spends no attempt, except
 //!   where `max_attempts` is 1 and the call may have arrived.
+//! - A call that is cut off because its replica stops is such a call, and shows nothing about the downstream.
 //! - A refusal ("not now") spends no attempt, however often it comes. An operator may list the absence of an answer as
 //!   a refusal: then the first rule holds.
 //! - A message that may have been taken is not called again where its `once` limit forbids that.
@@ -39,8 +40,8 @@ pub use self::follows::{AfterCall, Cause, ClaimsEnd, KeyChanges, NextStep, NextW
 pub use self::tries::Tries;
 
 use super::breaker::Evidence;
-use super::gate::{Away, Gate};
-use super::judge::{DeadReason, Outcome};
+use super::gate::{DownstreamOutage, Gate};
+use super::judge::{DeadReason, Outcome, Silence};
 use super::message::KeyId;
 use super::refusals::{Refusal, Refusals, Scope};
 use super::time::{Mono, StoreTime};
@@ -102,18 +103,18 @@ pub fn decide(
         kept_breaker_open: ended.kept_breaker_open,
         downstream: gate.downstream_state(),
         gate_may_change: ended.gate_may_change,
-        used: call.used.iter().map(|used| used.follows(call)).collect(),
-        quotas: call
-            .quotas
-            .iter()
-            .map(|quota| quota.follows(call))
-            .collect(),
+        used: call.used.iter().map(|used| used.judge(call)).collect(),
+        quotas: call.quotas.iter().map(|quota| quota.judge(call)).collect(),
     }
 }
 
 impl CallEnd<'_> {
     /// What the outcome means for the message, and for the keys that count it.
-    fn interpret(&self, away: Option<Away>, refusals: &mut Refusals) -> (Consequence, KeyChanges) {
+    fn interpret(
+        &self,
+        away: Option<DownstreamOutage>,
+        refusals: &mut Refusals,
+    ) -> (Consequence, KeyChanges) {
         let nothing = KeyChanges::default();
         match self.outcome {
             Outcome::Accepted if self.rules.shows == AnswerScope::Nothing => {
@@ -137,6 +138,7 @@ impl CallEnd<'_> {
     /// What it shows about the downstream. A permanent outcome is about the message.
     const fn evidence(&self) -> Evidence {
         match (self.outcome, self.reply) {
+            (_, Err(Silence::CutOff)) => Evidence::Unclear,
             (Outcome::Transient { .. }, Err(_)) => Evidence::Away,
             (Outcome::Transient { .. }, Ok(status))
                 if status.shows_away && !self.has_new_credentials() =>
@@ -172,7 +174,7 @@ impl CallEnd<'_> {
     fn throttled(&self, wait: Duration, refusals: &mut Refusals) -> (Consequence, KeyChanges) {
         let mut keys = KeyChanges::default();
         let consequence = match self.throttles {
-            ThrottleSubject::Unsaid => {
+            ThrottleSubject::Unnamed => {
                 let scope = match self.rules.shows {
                     AnswerScope::Host => Scope::Keys,
                     AnswerScope::Account | AnswerScope::Nothing => Scope::Any,
@@ -236,7 +238,7 @@ impl CallEnd<'_> {
     }
 
     /// The call failed, and may succeed later: not before this `wait`, if the answer asked for one.
-    fn failed(&self, wait: Option<Duration>, away: Option<Away>) -> Consequence {
+    fn failed(&self, wait: Option<Duration>, away: Option<DownstreamOutage>) -> Consequence {
         match away {
             Some(away) => Consequence::Away(away.behind_others),
             None if self.is_last() => Consequence::Dead(DeadReason::AttemptsExhausted),
@@ -353,7 +355,7 @@ impl CallEnd<'_> {
                 (
                     Consequence::Wait(_),
                     Outcome::Throttled { .. },
-                    ThrottleSubject::Unsaid
+                    ThrottleSubject::Unnamed
                 )
             ),
             renewed: consequence == Consequence::WithNewCredentials,

@@ -21,7 +21,7 @@ const FETCH_PART: u32 = 3;
 
 /// How long a permit must be valid, with a slow round trip of this length.
 #[must_use]
-pub const fn permit_needs(slow_trip: Duration) -> Duration {
+pub const fn min_permit_validity(slow_trip: Duration) -> Duration {
     slow_trip.saturating_add(MARGIN)
 }
 
@@ -39,7 +39,7 @@ impl TooFar {
     #[must_use]
     pub fn find(headroom: impl Into<Headroom>, slow_trip: Duration) -> Option<Self> {
         let headroom = headroom.into();
-        let is_near_enough = permit_needs(slow_trip) <= headroom.late;
+        let is_near_enough = min_permit_validity(slow_trip) <= headroom.late;
         (!is_near_enough).then_some(Self {
             headroom,
             slow_trip,
@@ -49,7 +49,7 @@ impl TooFar {
     /// The headroom to set: the least that covers the round trip, in whole milliseconds.
     #[must_use]
     pub fn headroom_needed(&self) -> Duration {
-        whole_millis(permit_needs(self.slow_trip) * 4 / 3)
+        whole_millis(min_permit_validity(self.slow_trip) * 4 / 3)
     }
 }
 
@@ -69,7 +69,7 @@ impl fmt::Display for TooFar {
 /// The horizon that covers a slow round trip of this length, in whole milliseconds.
 #[must_use]
 pub fn horizon_needed(slow_trip: Duration) -> Duration {
-    whole_millis(permit_needs(slow_trip) * FETCH_PART)
+    whole_millis(min_permit_validity(slow_trip) * FETCH_PART)
 }
 
 fn whole_millis(length: Duration) -> Duration {

@@ -17,6 +17,7 @@ use std::time::Duration;
 
 use super::breaker::{AwayFor, Breaker, BreakerReport, BreakerRule, BreakerStatus, Evidence};
 use super::hours::{OpeningHours, Stretch};
+use super::leases::Slot;
 use super::scheduler::ASKED_AGAIN;
 use super::time::{Mono, StoreTime};
 
@@ -43,7 +44,7 @@ pub struct BreakerEffect {
     /// What to report to the store.
     pub report: Option<BreakerReport>,
     /// The call failed because the downstream is away: the failure says nothing about its message.
-    pub away: Option<Away>,
+    pub away: Option<DownstreamOutage>,
     /// The gate may have changed.
     pub gate_may_change: bool,
     /// The call opened the breaker, or kept it open.
@@ -52,7 +53,7 @@ pub struct BreakerEffect {
 
 /// A call failed because the downstream is away.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Away {
+pub struct DownstreamOutage {
     /// The message of the call was the probe. Until this time other messages go before it: one of them may succeed
     /// where it fails.
     pub behind_others: Option<Mono>,
@@ -99,6 +100,15 @@ struct Changes {
     paused: Option<Mono>,
     /// Until when the breaker blocks.
     away: Option<Mono>,
+}
+
+/// A call that has begun.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BegunCall {
+    /// Its slot. The call leaves before the route shuts.
+    pub slot: Slot,
+    /// Whether it is the probe of the breaker.
+    pub is_probe: bool,
 }
 
 impl Gate {
@@ -176,8 +186,18 @@ impl Gate {
         self.next_review = None;
     }
 
+    /// A slot is due for a message of the route. Begins its call, which leaves before the route shuts. `None`: the gate
+    /// was shut while the limits of the message were asked.
+    pub fn begin_call(&mut self, slot: Slot, now: Mono) -> Option<BegunCall> {
+        let leave_by = self.sends().leave_by(slot.leave_by)?;
+        Some(BegunCall {
+            slot: Slot { leave_by, ..slot },
+            is_probe: self.note_call(now),
+        })
+    }
+
     /// A call was started. Returns whether it is the probe.
-    pub fn note_call(&mut self, now: Mono) -> bool {
+    pub(crate) fn note_call(&mut self, now: Mono) -> bool {
         if self.ask_again_at.is_none_or(|asked| asked <= now) {
             self.used_up_until = None;
         }
@@ -188,7 +208,7 @@ impl Gate {
         breaker.note_call(now)
     }
 
-    /// A call was started and did not leave; `is_probe`: as [`Self::note_call`] returned. Returns whether the gate
+    /// A call was started and did not leave; `is_probe`: as in [`BegunCall`]. Returns whether the gate
     /// may have changed.
     pub fn note_unsent(&mut self, is_probe: bool) -> bool {
         let Some(breaker) = self.breaker.as_mut().filter(|breaker| !breaker.is_closed()) else {
@@ -201,7 +221,7 @@ impl Gate {
         true
     }
 
-    /// A call ended, and showed this about the downstream; `is_probe`: as [`Self::note_call`] returned.
+    /// A call ended, and showed this about the downstream; `is_probe`: as in [`BegunCall`].
     pub fn note_call_end(
         &mut self,
         evidence: Evidence,
@@ -217,7 +237,7 @@ impl Gate {
         let kept_breaker_open =
             report == Some(BreakerReport::Failed) || breaker.pauses_alone() > pauses;
         let behind = now + breaker.rule().pause.max;
-        let away = breaker.is_open().then_some(Away {
+        let away = breaker.is_open().then_some(DownstreamOutage {
             behind_others: is_probe.then_some(behind),
         });
         let gate_may_change = !(was_closed && breaker.is_closed());

@@ -35,7 +35,7 @@ pub use way::{LatencySamples, Spread, TooThin, is_refused, unseen};
 /// This part of a configured headroom is for the way.
 pub const WAY_PART: u32 = 4;
 /// A seventh more than what was measured is asked for …
-const SPARE: u32 = 7;
+const MARGIN_PART: u32 = 7;
 /// … and a part falls by a twelfth at a time, which leaves a little more than what was measured.
 const FALL: u32 = 12;
 const TENTH: Duration = Duration::from_micros(100);
@@ -216,7 +216,7 @@ impl AutoHeadroom {
 
 /// What to keep where this much was measured.
 fn needed(seen: Duration) -> Duration {
-    tenths(seen + seen / SPARE) + TENTH
+    tenths(seen + seen / MARGIN_PART) + TENTH
 }
 
 /// Rounded down to a tenth of a millisecond, for operators.

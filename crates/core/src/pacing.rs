@@ -69,7 +69,7 @@ impl Pacing {
                     at: now,
                     due: StoreTime::default(),
                     leave_by: Mono::NEVER,
-                    spread: Duration::ZERO,
+                    slot_span: Duration::ZERO,
                 })
             }
         }
@@ -126,13 +126,13 @@ impl Pacing {
         let usable = collected.filter(|(of, _)| urgent || *of == Row::Main);
         let usable: Vec<Mono> = usable.map(|(_, slot)| slot.at).collect();
         let mut own_times: VecDeque<Mono> = usable.iter().skip(before).copied().collect();
-        // All slots of a message must lie within the spread of the pace: here more than one and a half times the
-        // spread counts as a gap.
-        let spread = rows.main.pace().spread() * 3 / 2;
+        // All slots of a message must lie within the slot_span of the pace: here more than one and a half times the
+        // slot_span counts as a gap.
+        let slot_span = rows.main.pace().slot_span() * 3 / 2;
         for slot in slots.into_iter().skip(before.saturating_sub(usable.len())) {
             while own_times
                 .front()
-                .is_some_and(|first| slot.since(*first) > spread)
+                .is_some_and(|first| slot.since(*first) > slot_span)
             {
                 own_times.pop_front();
             }
@@ -151,7 +151,7 @@ impl Pacing {
     pub(super) fn expire(&mut self, now: Mono) {
         if let Self::Rows(rows) = self {
             let pace = rows.main.pace();
-            let counts_for = pace.spread() + pace.headroom();
+            let counts_for = pace.slot_span() + pace.headroom();
             while rows
                 .collected
                 .front()

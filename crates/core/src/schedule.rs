@@ -1,7 +1,7 @@
 //! The shared schedule of a `paced` limit: which replica may send at which microsecond.
 //!
 //! Problem: many replicas share one limit, and asking the store for every message costs too much.
-//! So the store keeps one endless row of slots at even distance, and replicas lease runs of it.
+//! So the store keeps one endless row of evenly spaced slots, and replicas lease runs of it.
 //! With `n` units per `p` microseconds, slot `i` of a run is `first + floor((rem + i*p) / n)`. Any
 //! `n + 1` consecutive slots then span `p` or more, without drift, whichever replicas took them.
 //! `p` is the window plus the headroom, so calls that arrive up to a headroom late still keep the

@@ -24,14 +24,14 @@ const TRIPS: u32 = 10;
 /// For how long a route may have messages that could go, and make no call.
 ///
 /// Before the first call a paced limit may have to map the store's clock again and to trust it (as long as
-/// the guard, in which the distance between two slots counts one second at most: if the next slot is further away,
+/// the guard, in which the interval between two slots counts one second at most: if the next slot is further away,
 /// the store says when it comes). Then slots are leased up to the horizon ahead, and a message of the largest
 /// cost is sent at the last of its slots. Some slow round trips are added. Less than five seconds are no
 /// standstill.
 #[must_use]
 pub fn longest_standstill(pace: Option<&Pace>, slow_trip: Duration) -> Duration {
     let slots = pace.map_or(Duration::ZERO, |pace| {
-        pace.distrust() + pace.horizon() + pace.spread()
+        pace.distrust() + pace.horizon() + pace.slot_span()
     });
     (slots + slow_trip * TRIPS).max(LEAST)
 }

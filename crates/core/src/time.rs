@@ -78,14 +78,20 @@ macro_rules! time_point {
 }
 
 /// RFC 3339 in UTC, as exact as it is; `{:.0}` is in whole seconds.
+impl StoreTime {
+    /// As a point of the calendar. What has no end is the last one there is, beyond every year that is used.
+    #[must_use]
+    pub fn timestamp(self) -> Timestamp {
+        let micros = i64::try_from(self.0).ok();
+        micros
+            .and_then(|micros| Timestamp::from_microsecond(micros).ok())
+            .unwrap_or(Timestamp::MAX)
+    }
+}
+
 impl fmt::Display for StoreTime {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        i64::try_from(self.0)
-            .ok()
-            .and_then(|micros| Timestamp::from_microsecond(micros).ok())
-            // What has no end stays beyond every year that is used.
-            .unwrap_or(Timestamp::MAX)
-            .fmt(f)
+        self.timestamp().fmt(f)
     }
 }
 

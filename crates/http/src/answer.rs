@@ -13,8 +13,8 @@ use hyper_util::client::legacy;
 
 use super::connections::write_check::CallCheck;
 use sluiced_core::judge::Silence;
-use sluiced_ports::connect::find;
-use sluiced_ports::dial::connect_detail;
+use sluiced_net::connect::find;
+use sluiced_net::dial::connect_detail;
 
 /// The largest head of an answer, in bytes.
 pub(super) const MAX_ANSWER_HEAD: usize = 64 * 1024;

@@ -30,9 +30,9 @@ use super::http1::Http1;
 use super::http2::Http2;
 use super::request::RequestTemplate;
 use super::transport::Transport;
-use sluiced_core::judge::Silence;
-use sluiced_ports::connect::Secret;
-use sluiced_ports::dial::{
+use sluiced_core::judge::{Outcome, Silence};
+use sluiced_net::connect::Secret;
+use sluiced_net::dial::{
     Credentials, Misconfigured, timed_handshake, timed_handshake_through, tls,
 };
 use sluiced_ports::downstream::{Call, Downstream, Facts, Handshake, Judgement, Undecodable};
@@ -142,6 +142,7 @@ impl HttpDownstream {
             }
             Silence::Connection => CallFailure::not_delivered("no connection"),
             Silence::Unreadable => CallFailure::maybe_delivered("the answer cannot be read"),
+            Silence::CutOff => CallFailure::maybe_delivered("cut off"),
         };
         self.client.answers.judge_silence(silence, failure)
     }
@@ -275,6 +276,10 @@ impl Downstream for HttpDownstream {
             };
             token.unwrap_or_else(late).and(warmed)
         })
+    }
+
+    fn timed_out(&self) -> Outcome {
+        self.client.answers.timed_out()
     }
 
     fn handshake(&self, bound: Duration) -> BoxFuture<'_, Option<Handshake>> {

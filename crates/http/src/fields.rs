@@ -5,7 +5,7 @@ use base64::prelude::{BASE64_STANDARD, Engine as _};
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue, Method};
 
-use sluiced_ports::dial::Misconfigured;
+use sluiced_net::dial::Misconfigured;
 use sluiced_ports::downstream::Undecodable;
 use sluiced_settings::types::FRAMING;
 use sluiced_template::{Template, Templates};

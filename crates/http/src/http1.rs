@@ -35,7 +35,7 @@ use super::connections::lifetime::Lifetimes;
 use super::connections::write_check::CallCheck;
 use super::fields::says_length;
 use sluiced_core::judge::Silence;
-use sluiced_ports::connect::find;
+use sluiced_net::connect::find;
 use sluiced_ports::downstream::{LeaveBy, NotSent};
 
 /// This many headers an answer may have.

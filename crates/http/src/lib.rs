@@ -15,7 +15,7 @@
 //! **Public API**: [`HttpDownstream`] implements `ports::downstream::Downstream`. Its settings are
 //! `settings::types::Http`.
 //!
-//! **May know**: `core`, `ports`, `headers`, values of `settings`, `telemetry`, `template`.
+//! **May know**: `core`, `net`, `ports`, `headers`, values of `settings`, `telemetry`, `template`.
 
 mod answer;
 mod answers;

@@ -9,7 +9,7 @@ use percent_encoding::percent_decode_str;
 
 use super::fields::compile;
 use super::hosts::{AllowedHosts, usual_port};
-use sluiced_ports::dial::Misconfigured;
+use sluiced_net::dial::Misconfigured;
 use sluiced_ports::downstream::Undecodable;
 use sluiced_template::{Template, Templates, first_tag};
 

@@ -38,7 +38,7 @@ static UNANSWERED: LogLimits = LogLimits::new(Duration::from_secs(10));
 /// The questions of one pacer to its keyed limits.
 pub(super) struct Admission {
     /// Has the store and the refunder.
-    pacer: PacerHandle,
+    pacer: Arc<PacerHandle>,
     tickets: Arc<Tickets>,
     meters: AdmissionMeters,
     limit_meters: Arc<BTreeMap<Arc<str>, KeyedMeters>>,
@@ -57,7 +57,7 @@ pub(super) struct AnsweredQuestion {
 
 impl Admission {
     pub(super) fn new(
-        pacer: PacerHandle,
+        pacer: Arc<PacerHandle>,
         tickets: Arc<Tickets>,
         limit_meters: Arc<BTreeMap<Arc<str>, KeyedMeters>>,
         waits: Waits,
@@ -99,7 +99,7 @@ impl Admission {
             was_denied: asked.item.was_denied(),
             slots: asked.item.cost(),
             ticket,
-            died: asked.item.job.history.died,
+            died: asked.item.job.history().died,
             others_wait: asked.others_wait,
         }
     }

@@ -4,6 +4,7 @@
 //! the message at this moment. It tells the breaker, the keys and the limits, measures, and hands the message on: to
 //! its verdict, or back to the pacer for another call.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use rand::RngExt as _;
@@ -53,8 +54,12 @@ pub(super) struct AnsweredCall {
 
 impl AnsweredCall {
     /// Decides what follows, and does it. Returns once the verdict is given, or the message waits for another call.
-    pub(super) async fn finish(self, pacer: &PacerHandle) {
-        let follows = self.decide_and_measure(pacer);
+    pub(super) async fn finish(self, pacer: &Arc<PacerHandle>) {
+        let now = pacer.now();
+        let figures = Figures::read(&self.job, &self.judgement, &self.taken, now, pacer);
+        let follows = self.decide(&figures, now, pacer);
+        self.measure(&figures.believed(&follows.used), now, pacer);
+        figures.carry_out(&follows);
         let Self {
             mut job,
             mut judgement,
@@ -64,7 +69,7 @@ impl AnsweredCall {
             ..
         } = self;
         if follows.returns_units {
-            unspent.unspend(taken, &job.own_keys());
+            unspent.return_key_units(taken, &job.own_keys());
         }
         let detail = &judgement.detail;
         tell_gate(&job, &follows, detail, pacer);
@@ -78,7 +83,7 @@ impl AnsweredCall {
         if let Some(wait) = follows.freeze_for {
             pacer.freeze(wait, detail);
         }
-        job.history.tries = follows.tries;
+        job.unsettled.history.tries = follows.tries;
         job.rest = judgement.rest.take();
         match follows.claims {
             ClaimsEnd::Accepted => claims.accepted().await,
@@ -86,7 +91,7 @@ impl AnsweredCall {
             ClaimsEnd::Released => drop(claims),
         }
         match follows.next {
-            NextStep::Done => job.settle_with(Verdict::Done, judgement.answer.as_ref()),
+            NextStep::Done => job.settle_answered(Verdict::Done, judgement.answer.as_ref()),
             NextStep::Dead(reason) => settle_dead(job, reason, judgement, pacer),
             NextStep::Again {
                 waits,
@@ -96,24 +101,6 @@ impl AnsweredCall {
                 Box::pin(call_again(job, unspent, waits, other_route_first, pacer)).await;
             }
         }
-    }
-
-    /// Decides what follows by the numbers of the answer, measures the call, and corrects its limits. What else follows
-    /// is for [`Self::finish`].
-    fn decide_and_measure(&self, pacer: &PacerHandle) -> AfterCall {
-        let now = pacer.now();
-        let figures = Figures::read(&self.job, &self.judgement, &self.taken, now, pacer);
-        let follows = self.decide(&figures, now, pacer);
-        self.measure(&figures.believed(&follows.used), now, pacer);
-        // What it took of keys is returned as a whole: a correction would give some of these units back again.
-        if !follows.returns_units {
-            figures.correct_used(&follows.used);
-        }
-        figures.tighten(&follows.quotas);
-        if let Some(length) = follows.close_key_for {
-            figures.empty_named_key(length);
-        }
-        follows
     }
 
     fn decide(&self, figures: &Figures<'_>, now: Now, pacer: &PacerHandle) -> AfterCall {
@@ -130,7 +117,7 @@ impl AnsweredCall {
             renewed: judgement.renewed,
             message: job.id_hash(),
             keys: &job.own_keys(),
-            tries: job.history.tries,
+            tries: job.history().tries,
             once: match self.claims.keep_unknown() {
                 true => OnceRule::NeverRepeats,
                 false => OnceRule::MayRepeat,
@@ -154,13 +141,13 @@ impl AnsweredCall {
         let lateness = &pacer.meters.slot_lateness_seconds;
         lateness.record(late.as_secs_f64());
         pacer.measures.note_lateness(late, started);
-        let age = started.since(job.delivery.received());
+        let age = started.since(job.delivery().received());
         job.route.holding.note_call(job.tenant(), started);
         let meters = &job.route.meters;
         meters.age_seconds.record(age.as_secs_f64());
         let sent = pacer.store_time(started);
         if judgement.outcome == Outcome::Accepted {
-            let born = job.history.born(job.delivery.message());
+            let born = job.history().born(job.message());
             let delay = sent.since(born);
             meters.queue_delay_seconds.record(delay.as_secs_f64());
         }
@@ -199,7 +186,7 @@ fn warn_of_cut_wait(job: &Job, asked: Duration) {
 }
 
 /// Tells the gate of the route, its breaker and its pacer what the call shows about the downstream.
-fn tell_gate(job: &Job, follows: &AfterCall, detail: &str, pacer: &PacerHandle) {
+fn tell_gate(job: &Job, follows: &AfterCall, detail: &str, pacer: &Arc<PacerHandle>) {
     let gate = &job.route.gate;
     gate.show_call(follows, detail);
     if let Some(report) = follows.report {
@@ -232,12 +219,12 @@ fn settle_dead(job: Box<Job>, reason: DeadReason, judgement: Judgement, pacer: &
     if judgement.maybe_delivered && judgement.reply.is_err() {
         detail.push_str("; it may have been taken");
     }
-    let mut verdict = dead(&job.history, reason, detail, now);
+    let mut verdict = dead(job.history(), reason, detail, now);
     let kept = judgement.answer.as_ref();
     if let Some(answer) = kept.filter(|_| job.route.rules.answers.is_kept) {
         add_answer(&mut verdict, answer);
     }
-    job.settle_with(verdict, judgement.answer.as_ref());
+    job.settle_answered(verdict, judgement.answer.as_ref());
 }
 
 /// The message is called again: by another route of its queue that sends, if it may go `other_route_first`, or by this
@@ -265,7 +252,7 @@ async fn call_again(
                 Cause::Failed => Why::CallFailed,
                 Cause::Refused => Why::Throttled,
             };
-            let verdict = job.history.later(wait, now);
+            let verdict = job.history().later(wait, now);
             job.settle_because(verdict, Some(why), now);
         }
     }

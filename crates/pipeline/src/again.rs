@@ -40,7 +40,7 @@ pub(super) async fn prepare_or_give_back(
             let (job, why) = failed;
             warn!(route = %job.route.name, %why, "cannot be prepared again; given back");
             let now = pacer.store_time(clock::now());
-            let verdict = job.history.back(Duration::ZERO, now);
+            let verdict = job.history().back(Duration::ZERO, now);
             job.settle(verdict, now);
             None
         }
@@ -52,7 +52,7 @@ pub(super) async fn prepare_or_give_back(
 async fn prepare_off_thread(
     job: Box<Job>,
 ) -> Option<Result<WaitingMessage, (Box<Job>, Undecodable)>> {
-    if job.delivery.message().body.len() <= LARGE {
+    if job.message().body.len() <= LARGE {
         return Some(job.prepare_again());
     }
     tokio::task::spawn_blocking(move || job.prepare_again())

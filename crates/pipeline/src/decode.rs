@@ -31,6 +31,7 @@ use super::route::holding::HeldToken;
 use super::route::rules::tenant_number;
 use super::route::sharing::MovedMessage;
 use super::route::{Route, RouteLimit};
+use super::unsettled::UnsettledMessage;
 use super::verdict::{dead, expired, judge_unfit, parked};
 
 static NO_PRIORITY: LogLimits = LogLimits::new(Duration::from_secs(10));
@@ -52,22 +53,23 @@ pub(super) fn decode(
     }
     let wait = own_wait(message, now.store);
     let origin = origin(message, &history, wait);
-    decode_or_settle(route, delivery, history, Arrival { origin, wait }, now)
+    let unsettled = UnsettledMessage::new(delivery, history);
+    decode_or_settle(route, unsettled, Arrival { origin, wait }, now)
 }
 
 /// Makes a message that waits for its slot from a delivery that another route of the queue received, or settles it.
 /// It is never parked here: the route that received it has already decided to hold it.
 pub(super) fn decode_moved(
     route: &Arc<Route>,
-    mut moved: MovedMessage,
+    moved: MovedMessage,
     now: Now,
 ) -> Option<WaitingMessage> {
-    let (delivery, history, ticket) = moved.take()?;
+    let MovedMessage { unsettled, ticket } = moved;
     let arrival = Arrival {
         origin: CameFrom::NotParkable,
-        wait: own_wait(delivery.message(), now.store),
+        wait: own_wait(unsettled.delivery().message(), now.store),
     };
-    let mut waiting = decode_or_settle(route, delivery, history, arrival, now)?;
+    let mut waiting = decode_or_settle(route, unsettled, arrival, now)?;
     waiting.job.ticket = ticket;
     Some(waiting)
 }
@@ -83,15 +85,14 @@ struct Arrival {
 /// The message of a delivery, or `None` if it is settled.
 fn decode_or_settle(
     route: &Arc<Route>,
-    delivery: Delivery,
-    history: History,
+    unsettled: UnsettledMessage,
     arrival: Arrival,
     now: Now,
 ) -> Option<WaitingMessage> {
     let decoder = Decoder {
         route,
-        message: delivery.message(),
-        history: &history,
+        message: unsettled.delivery().message(),
+        history: &unsettled.history,
         arrival,
         now,
     };
@@ -99,12 +100,13 @@ fn decode_or_settle(
         Ok(read) => {
             route.fitness.record_fit();
             let route = Arc::clone(route);
-            let job = Job::new(route, delivery, history, read.times, read.demand, read.held);
+            let job = Job::new(route, unsettled, read.times, read.demand, read.held);
             let mut waiting = job.into_waiting(read.call);
             waiting.not_before = (!read.wait.is_zero()).then(|| now.local + read.wait);
             Some(waiting)
         }
         Err(verdict) => {
+            let (delivery, history) = unsettled.into_parts();
             let leaving = LeavingMessage {
                 history: &history,
                 charges: &[],

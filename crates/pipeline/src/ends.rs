@@ -105,7 +105,7 @@ impl Ends {
             .as_ref()
             .and_then(|results| results.make(&self.route, message, &leaving));
         // If the session is gone, the broker delivers it again.
-        delivery.settle_with(leaving.verdict, result);
+        delivery.settle_with_result(leaving.verdict, result);
     }
 
     /// Counts and logs a dead letter, and logs a message that was dropped.

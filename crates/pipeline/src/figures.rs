@@ -9,11 +9,11 @@ use std::time::{Duration, SystemTime};
 
 use tracing::warn;
 
-use sluiced_core::after_call::ThrottleSubject;
 use sluiced_core::after_call::figures::{
     AnswerQuota, AnswerUsage, QuotaConsequence, QuotaOf, QuotaOutcome, Used, WrongEstimate,
     in_flight,
 };
+use sluiced_core::after_call::{AfterCall, ThrottleSubject};
 use sluiced_core::judge::{Outcome, Remaining};
 use sluiced_core::time::Now;
 use sluiced_ports::clock;
@@ -103,7 +103,7 @@ impl<'a> Figures<'a> {
     /// What the answer says that the call was refused for.
     pub(super) fn throttles(&self) -> ThrottleSubject {
         let Some(limit) = self.throttles.as_deref() else {
-            return ThrottleSubject::Unsaid;
+            return ThrottleSubject::Unnamed;
         };
         if let Some(charge) = self.charge(limit) {
             let key = key_id(&charge.limit.name, charge.key);
@@ -118,11 +118,23 @@ impl<'a> Figures<'a> {
             warn!(route = %self.job.route.name,
                 "a throttled answer names a limit that does not count its message: see downstream.throttles{more}");
         }
-        ThrottleSubject::Unsaid
+        ThrottleSubject::Unnamed
+    }
+
+    /// Corrects and tightens the limits, as was decided.
+    pub(super) fn carry_out(&self, follows: &AfterCall) {
+        // What it took of keys is returned as a whole: a correction would give some of these units back again.
+        if !follows.returns_units {
+            self.correct_used(&follows.used);
+        }
+        self.tighten(&follows.quotas);
+        if let Some(length) = follows.close_key_for {
+            self.empty_named_key(length);
+        }
     }
 
     /// The key that the answer names has nothing left for this long.
-    pub(super) fn empty_named_key(&self, length: Duration) {
+    fn empty_named_key(&self, length: Duration) {
         let charge = self.throttles.as_deref().and_then(|name| self.charge(name));
         if let Some(charge) = charge {
             self.correct(charge, Corrected::Quota { units: 0, length });
@@ -147,7 +159,7 @@ impl<'a> Figures<'a> {
     }
 
     /// Corrects the limits by what the call used.
-    pub(super) fn correct_used(&self, used: &[Used]) {
+    fn correct_used(&self, used: &[Used]) {
         for (limit_used, used) in self.used.iter().zip(used) {
             let limit = &limit_used.charge.limit.name;
             match *used {
@@ -157,7 +169,7 @@ impl<'a> Figures<'a> {
                         self.correct(limit_used.charge, corrected(wrong, limit_used.at));
                     }
                 }
-                Used::Unsaid => {}
+                Used::Absent => {}
                 Used::Unreadable { is_unanswered } => self.used_unreadable(limit, is_unanswered),
                 Used::Implausible { most } => self.used_implausible(limit, most),
             }
@@ -165,12 +177,12 @@ impl<'a> Figures<'a> {
     }
 
     /// Tightens the limits by what is left of the quotas.
-    pub(super) fn tighten(&self, quotas: &[QuotaOutcome]) {
+    fn tighten(&self, quotas: &[QuotaOutcome]) {
         for (reading, quota) in self.quotas.iter().zip(quotas) {
             match *quota {
-                QuotaOutcome::Unsaid => {}
+                QuotaOutcome::Absent => {}
                 QuotaOutcome::Unreadable => self.quota_unreadable(reading.limit),
-                QuotaOutcome::Said {
+                QuotaOutcome::Reported {
                     least,
                     is_implausible,
                     then,
@@ -179,13 +191,13 @@ impl<'a> Figures<'a> {
                     if is_implausible {
                         self.quota_implausible(reading.limit);
                     }
-                    self.follow_quota(reading.limit, then);
+                    self.carry_out_quota(reading.limit, then);
                 }
             }
         }
     }
 
-    fn follow_quota(&self, limit: &str, then: QuotaConsequence) {
+    fn carry_out_quota(&self, limit: &str, then: QuotaConsequence) {
         match then {
             QuotaConsequence::Nothing => {}
             QuotaConsequence::Freeze { left, length } => {
@@ -264,9 +276,9 @@ fn read_used<'a>(
     taken: &'a [GrantedCharge],
 ) -> Vec<LimitUsed<'a>> {
     let actuals = &job.route.figures.actuals;
-    let facts = job.route.facts(&job.history);
+    let facts = job.route.facts(job.history());
     let answer = judgement.answer.as_ref();
-    let read = answer.map(|answer| actuals.read(job.delivery.message(), facts, answer));
+    let read = answer.map(|answer| actuals.read(job.message(), facts, answer));
     let mut numbers = read.into_iter().flatten();
     let used = actuals.limits().filter_map(|(limit, most)| {
         let units = numbers.next().flatten();
@@ -294,17 +306,17 @@ fn read_quotas<'a>(job: &'a Job, judgement: &Judgement, now: Now) -> Vec<QuotaRe
     let Some(answer) = judgement.answer.as_ref().filter(|_| !quotas.is_empty()) else {
         return Vec::new();
     };
-    let facts = job.route.facts(&job.history);
+    let facts = job.route.facts(job.history());
     let now = SystemTime::UNIX_EPOCH + Duration::from_micros(now.store.as_micros());
-    quotas.read(job.delivery.message(), facts, answer, now)
+    quotas.read(job.message(), facts, answer, now)
 }
 
 fn read_throttles(job: &Job, judgement: &Judgement) -> Option<String> {
     let is_throttled = matches!(judgement.outcome, Outcome::Throttled { .. });
     let answer = judgement.answer.as_ref().filter(|_| is_throttled)?;
-    let facts = job.route.facts(&job.history);
+    let facts = job.route.facts(job.history());
     let throttles = &job.route.figures.throttles;
-    throttles.read(job.delivery.message(), facts, answer)
+    throttles.read(job.message(), facts, answer)
 }
 
 fn corrected(wrong: WrongEstimate, at: GrantedAt) -> Corrected {

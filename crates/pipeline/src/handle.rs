@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
+use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
 use sluiced_core::after_call::KeyChanges;
@@ -31,8 +32,8 @@ use super::permit::refunder::Refunder;
 /// What a stopped pacer left.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct PacerLeftover {
-    /// Calls that were still in flight.
-    pub(super) abandoned: u64,
+    /// Calls that were still in flight at the end of the grace.
+    pub(super) cut_off: u64,
     /// Messages that went back unsent.
     pub(super) given_back: u64,
 }
@@ -72,22 +73,24 @@ pub(super) enum PacerEvent {
     },
 }
 
-/// A sender to a pacer, and what others may know of its state: cheap to clone, one per call.
-#[derive(Clone, Debug)]
+/// A sender to a pacer, and what others may know of its state. Its routes and each of its calls share it.
+#[derive(Debug)]
 pub(super) struct PacerHandle {
     /// The pacer's paced limit, or its route.
     pub(super) name: Arc<str>,
-    slots: Arc<Mutex<SlotSource>>,
+    slots: Mutex<SlotSource>,
     /// What the replicas share.
     pub(super) store: Arc<dyn Store>,
-    pub(super) meters: Arc<LimitMeters>,
-    pub(super) measures: Arc<Measures>,
+    pub(super) meters: LimitMeters,
+    pub(super) measures: Measures,
     /// What the refusals of the downstream are about.
-    pub(super) refusals: Arc<Mutex<Refusals>>,
+    pub(super) refusals: Mutex<Refusals>,
     pub(super) refunder: Refunder,
+    /// Cancelled at the end of a stop's grace: the calls that are still in flight end without an answer.
+    pub(super) cut_off: CancellationToken,
     events: mpsc::UnboundedSender<PacerEvent>,
     /// A copy of the pacer's mapping, renewed with every answer of the store.
-    map: Arc<Mutex<ClockMap>>,
+    map: Mutex<ClockMap>,
 }
 
 impl PacerHandle {
@@ -98,34 +101,36 @@ impl PacerHandle {
         store: Arc<dyn Store>,
         refunder: Refunder,
         events: mpsc::UnboundedSender<PacerEvent>,
-    ) -> Self {
-        let meters = Arc::new(LimitMeters::new(&name));
+    ) -> Arc<Self> {
+        let meters = LimitMeters::new(&name);
         meters
             .rate
             .set(slots.rows().map_or(0.0, PacedRows::per_second));
-        Self {
+        Arc::new(Self {
             name,
-            slots: Arc::new(Mutex::new(slots)),
+            slots: Mutex::new(slots),
             store,
             meters,
-            measures: Arc::default(),
-            refusals: Arc::default(),
+            measures: Measures::default(),
+            refusals: Mutex::default(),
             refunder,
+            cut_off: CancellationToken::new(),
             events,
-            map: Arc::default(),
-        }
+            map: Mutex::default(),
+        })
     }
 
     /// Sends the pacer an event. If the pacer is gone, the event is dropped: a message then goes back to its
-    /// queue by itself.
+    /// queue with its history (`unsettled`).
     pub(super) fn send(&self, event: PacerEvent) {
         if self.events.send(event).is_err() {
             debug!(pacer = %self.name, "the pacer has stopped");
         }
     }
 
-    /// Stops sending at once, waits up to `grace` for calls in flight, and ends the pacer's thread.
-    pub(super) async fn stop(self, grace: Duration) -> PacerLeftover {
+    /// Stops sending at once, waits up to `grace` for calls in flight, cuts off those that are left, and ends the
+    /// pacer's thread.
+    pub(super) async fn stop(&self, grace: Duration) -> PacerLeftover {
         let (done, stopped) = oneshot::channel();
         self.send(PacerEvent::Stop {
             deadline: clock::now() + grace,
@@ -164,9 +169,9 @@ impl PacerHandle {
     }
 
     /// The policy has changed.
-    pub(super) fn follow_policy(&self, policy: &CurrentPolicy, paces: &RowPaces) {
+    pub(super) fn adopt_policy(&self, policy: &CurrentPolicy, paces: &RowPaces) {
         self.with_rows(|rows| {
-            rows.follow_policy(policy, paces);
+            rows.adopt_policy(policy, paces);
             self.meters.rate.set(rows.per_second());
         });
     }
@@ -183,7 +188,7 @@ impl PacerHandle {
         [Row::Main, Row::Reserve].into_iter().find(is_it)
     }
 
-    /// The distance between two slots; zero where nothing is paced.
+    /// The interval between two slots; zero where nothing is paced.
     pub(super) fn interval(&self) -> Duration {
         let interval = self.with_rows(|rows| rows.main.pace.interval());
         interval.unwrap_or_default()

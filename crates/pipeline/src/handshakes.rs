@@ -29,10 +29,10 @@ const APART_FOLLOWED: Duration = Duration::from_secs(1);
 const BOUND: Duration = Duration::from_secs(2);
 /// A warning is logged when the way has varied by too much for this long, and again after the second.
 const LASTS: Duration = Duration::from_secs(30);
-const AGAIN: Duration = Duration::from_secs(600);
+const WARN_EVERY: Duration = Duration::from_secs(600);
 
 /// Measures for as long as it is polled.
-pub(super) async fn measure(route: Arc<Route>, pacer: PacerHandle) {
+pub(super) async fn measure(route: Arc<Route>, pacer: Arc<PacerHandle>) {
     let mut alarm = WayWarning::new();
     let (mut tried, mut made) = (0, 0);
     loop {
@@ -58,7 +58,7 @@ pub(super) async fn measure(route: Arc<Route>, pacer: PacerHandle) {
         let in_a_row = made < FIRST && (handshake.is_some() || tried < FIRST);
         sleep(if in_a_row {
             FIRST_APART
-        } else if route.way.is_followed() {
+        } else if route.way.is_needed() {
             APART_FOLLOWED
         } else {
             APART
@@ -78,7 +78,7 @@ impl WayWarning {
     const fn new() -> Self {
         Self {
             since: None,
-            said: LogLimit::new(AGAIN),
+            said: LogLimit::new(WARN_EVERY),
             is_on: false,
         }
     }

@@ -23,6 +23,7 @@ use sluiced_core::rate::Cost;
 use sluiced_core::time::{Mono, StoreTime};
 use sluiced_ports::downstream::{Answer, Call, Rest, Undecodable};
 use sluiced_ports::limits::Charge;
+use sluiced_ports::message::Message;
 use sluiced_ports::queue::{Delivery, Verdict};
 
 pub(super) use charges::KeyedCharges;
@@ -35,13 +36,13 @@ use super::permit::refunder::Refunder;
 use super::route::Route;
 use super::route::holding::HeldToken;
 use super::route::sharing::{Intake, MovedMessage};
+use super::unsettled::UnsettledMessage;
 use super::verdict::{expired, leaves_in_parts, only_its_rest_is_left};
 
-/// A message that was decoded: its delivery, what it takes, and its history.
+/// A message that was decoded: its delivery with its history, and what it takes.
 pub(super) struct Job {
     pub(super) route: Arc<Route>,
-    pub(super) delivery: Delivery,
-    pub(super) history: History,
+    pub(super) unsettled: UnsettledMessage,
     /// When it may be sent at all.
     times: Times,
     demand: Demand,
@@ -96,16 +97,14 @@ const _: () = assert!(size_of::<WaitingMessage>() <= 160);
 impl Job {
     pub(super) fn new(
         route: Arc<Route>,
-        delivery: Delivery,
-        history: History,
+        unsettled: UnsettledMessage,
         times: Times,
         demand: Demand,
         held: HeldToken,
     ) -> Box<Self> {
         Box::new(Self {
             route,
-            delivery,
-            history,
+            unsettled,
             times,
             demand,
             misses_in_a_row: 0,
@@ -113,6 +112,21 @@ impl Job {
             rest: None,
             held,
         })
+    }
+
+    /// Its message.
+    pub(super) fn message(&self) -> &Message {
+        self.delivery().message()
+    }
+
+    /// The delivery of its message.
+    pub(super) fn delivery(&self) -> &Delivery {
+        self.unsettled.delivery()
+    }
+
+    /// What its message has been through.
+    pub(super) const fn history(&self) -> &History {
+        &self.unsettled.history
     }
 
     /// The request of the message is made: the message waits for its slot.
@@ -136,8 +150,8 @@ impl Job {
     pub(super) fn prepare_again(
         mut self: Box<Self>,
     ) -> Result<WaitingMessage, (Box<Self>, Undecodable)> {
-        let facts = self.route.facts(&self.history);
-        let (downstream, message) = (&self.route.downstream, self.delivery.message());
+        let facts = self.route.facts(&self.unsettled.history);
+        let (downstream, message) = (&self.route.downstream, self.unsettled.delivery().message());
         let call = match &self.rest {
             Some(rest) => {
                 let parts_left = u32::try_from(rest.left.len())
@@ -156,23 +170,23 @@ impl Job {
 
     /// Moves it to another route of its queue, which sends it as a whole. If that would be one attempt too many, it
     /// becomes a dead letter.
-    pub(super) fn move_to(self, to: &Intake, now: StoreTime) {
-        if let Some(dead) = leaves_in_parts(&self.route, &self.history, now) {
+    pub(super) fn move_to(mut self, to: &Intake, now: StoreTime) {
+        if let Some(dead) = leaves_in_parts(&self.route, self.history(), now) {
             return self.leave(dead, None, None);
         }
         self.route.meters.moved.increment(1);
         // Taken in part, it is not the call that its `once` limits know.
         let ticket = self.ticket.filter(|_| self.rest.is_none());
-        to.take(MovedMessage::new(
-            self.delivery,
-            self.history.moved(),
+        self.unsettled.history = self.history().moved();
+        to.take(MovedMessage {
+            unsettled: self.unsettled,
             ticket,
-        ));
+        });
     }
 
     /// Whether another route could send it: not if it was taken in part, and no attempt is left to send it as a whole.
     pub(super) fn may_move(&self) -> bool {
-        !only_its_rest_is_left(&self.route, &self.history)
+        !only_its_rest_is_left(&self.route, self.history())
     }
 
     /// How many slots of its paced limit it takes.
@@ -193,7 +207,7 @@ impl Job {
     /// A number of its message, the same in this process wherever the message waited meanwhile.
     pub(super) fn id_hash(&self) -> u64 {
         let mut hasher = DefaultHasher::new();
-        self.delivery.message().id().hash(&mut hasher);
+        self.message().id().hash(&mut hasher);
         hasher.finish()
     }
 
@@ -206,7 +220,7 @@ impl Job {
 
     /// The route's priority, or its own in place of that, and its AMQP priority.
     fn priorities(&self) -> [u8; 2] {
-        let message = self.delivery.message().properties.priority;
+        let message = self.message().properties.priority;
         [self.demand.priority, message]
     }
 
@@ -233,18 +247,18 @@ impl Job {
         match (hours, closes) {
             (Some(hours), Some((at, closes))) if too_old.is_none_or(|old| *at < old) => {
                 let opening = hours.opens(now.max(*closes));
-                self.history.later(opening.since(now), now)
+                self.history().later(opening.since(now), now)
             }
-            _ => expired(&self.route, &self.history, now),
+            _ => expired(&self.route, self.history(), now),
         }
     }
 
     /// What the journal shows of it when it is called.
     pub(super) fn called(&self) -> CalledMessage<'_> {
         CalledMessage {
-            message: self.delivery.message(),
-            history: &self.history,
-            facts: self.route.facts(&self.history),
+            message: self.message(),
+            history: self.history(),
+            facts: self.route.facts(self.history()),
             charges: self.charges(),
         }
     }
@@ -257,7 +271,7 @@ impl Job {
     /// Settles it for a reason that the verdict does not have.
     pub(super) fn settle_because(self, verdict: Verdict, why: Option<Why<'_>>, now: StoreTime) {
         let instead = match &verdict {
-            Verdict::Later { .. } => leaves_in_parts(&self.route, &self.history, now),
+            Verdict::Later { .. } => leaves_in_parts(&self.route, self.history(), now),
             _ => None,
         };
         let verdict = instead.unwrap_or(verdict);
@@ -265,19 +279,20 @@ impl Job {
     }
 
     /// Settles it after its last call, with the answer to that.
-    pub(super) fn settle_with(self, verdict: Verdict, answer: Option<&Answer>) {
+    pub(super) fn settle_answered(self, verdict: Verdict, answer: Option<&Answer>) {
         self.leave(verdict, None, answer);
     }
 
     fn leave(self, verdict: Verdict, why: Option<Why<'_>>, answer: Option<&Answer>) {
+        let (delivery, history) = self.unsettled.into_parts();
         let leaving = LeavingMessage {
-            history: &self.history,
+            history: &history,
             charges: self.demand.keyed.charges(),
             verdict,
             why,
             answer,
         };
-        self.route.ends.settle(self.delivery, leaving);
+        self.route.ends.settle(delivery, leaving);
     }
 }
 

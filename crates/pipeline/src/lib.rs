@@ -19,6 +19,7 @@
 //! | `after_call` | does what `core::after_call` decides from the answer, whose numbers `figures` reads |
 //! | `again` | makes the request once more, for another call |
 //! | `uncalled` | messages that leave without a call |
+//! | `unsettled` | a message without a verdict yet: dropped, it goes back with its history |
 //! | `bounds` | the largest size and cost of a message |
 //! | `verdict` | makes the verdicts that end a message or park it |
 //! | `ends` | hands the verdicts to the queue; beside it the journal and results |
@@ -43,6 +44,7 @@
 //! verdict             permit        limit
 //! route
 //! ends
+//! unsettled
 //! history             meters        bounds
 //! ```
 //!
@@ -80,6 +82,7 @@ mod receive;
 mod route;
 mod send;
 mod uncalled;
+mod unsettled;
 mod verdict;
 
 pub use bounds::{check_cost, check_size};

@@ -34,6 +34,7 @@ pub const ANSWER_CLASSES: &[&str] = &[
     "timeout",
     "connection",
     "unreadable",
+    "cut_off",
 ];
 /// Values of the label `part`: where messages of a route stand (`ports::queue::QueuePart`).
 pub const PARTS: &[&str] = &labels!(QueuePart);

@@ -45,6 +45,7 @@ use tokio::sync::{Notify, broadcast, mpsc, oneshot};
 use tokio::task::JoinHandle;
 use tracing::{error, warn};
 
+use sluiced_core::gate::BegunCall;
 use sluiced_core::leases::{LeaseTally, Slot};
 use sluiced_core::pacing::Row;
 use sluiced_core::schedule::{Ask, LeaseAnswer};
@@ -59,7 +60,7 @@ use sluiced_telemetry::waits::{Waits, WaitsFor};
 use super::admit::Admission;
 use super::alarm::Alarm;
 use super::handle::{PacerEvent, PacerHandle, PacerLeftover};
-use super::job::{Job, WaitingMessage};
+use super::job::WaitingMessage;
 use super::meters::KeyedMeters;
 use super::permit::tickets::Tickets;
 use super::policies::adapting::Adapting;
@@ -76,9 +77,15 @@ const EVENTS: usize = 256;
 /// How long opening connections may keep the taps closed at the start.
 const WARM_BOUND: Duration = Duration::from_secs(3);
 
+/// The calls that are cut off have this time to settle their messages.
+const CUT_OFF_BOUND: Duration = Duration::from_secs(1);
+
 /// A stop that is under way: messages go back, and calls end.
 struct Stopping {
+    /// When the calls that are still in flight are cut off; after that, when the pacer ends in any case.
     deadline: Mono,
+    /// Calls that were cut off, once that is done.
+    cut_off: Option<u64>,
     done: oneshot::Sender<PacerLeftover>,
     given_back: u64,
 }
@@ -88,7 +95,7 @@ type LeaseRequest = BoxFuture<'static, (Row, Mono, Result<LeaseAnswer, StoreErro
 /// A pacer, on its thread.
 pub(super) struct Pacer {
     scheduler: Scheduler<WaitingMessage>,
-    handle: PacerHandle,
+    handle: Arc<PacerHandle>,
     routes: Arc<[Arc<Route>]>,
     events: mpsc::UnboundedReceiver<PacerEvent>,
     /// Changes by other replicas, and calls that ended. The store keeps the sender.
@@ -134,7 +141,7 @@ pub(super) struct Parts {
 
 impl Pacer {
     /// Starts the thread. `handle` is the way to it.
-    pub(super) fn start(handle: PacerHandle, parts: Parts, health: &Health) -> io::Result<()> {
+    pub(super) fn start(handle: Arc<PacerHandle>, parts: Parts, health: &Health) -> io::Result<()> {
         let Parts {
             scheduler,
             tickets,
@@ -161,7 +168,7 @@ impl Pacer {
         let pacer = Self {
             scheduler,
             notices: handle.store.notices(),
-            admission: Admission::new(handle.clone(), tickets, limit_meters, waits.clone()),
+            admission: Admission::new(Arc::clone(&handle), tickets, limit_meters, waits.clone()),
             handle,
             watched: ProgressWatch::new(&routes, health),
             routes: routes.into(),
@@ -261,34 +268,25 @@ impl Pacer {
     /// Starts the call. It is counted before its task runs, whenever that is.
     fn send(&mut self, waiting: WaitingMessage, slot: Slot, now: Mono) {
         let route = &waiting.job.route;
-        let Some(leave_by) = route.gate.sends().leave_by(slot.leave_by) else {
-            // Its limits were being asked when the gate was shut.
+        let begun = route.gate.with(|gate| gate.begin_call(slot, now));
+        let Some(BegunCall { slot, is_probe }) = begun else {
             self.handle.meters.slots_missed.increment(1);
             route.calls.note_ran_out();
             return self.put_back(vec![waiting]);
         };
-        let in_flight = route.calls.begin(now);
-        self.probe_keys(&waiting.job, now);
-        let slot = Slot { leave_by, ..slot };
-        let call = send::perform(waiting, slot, in_flight, self.handle.clone());
+        let in_flight = route.calls.begin(is_probe);
+        let refusals = lock(&self.handle.refusals);
+        self.scheduler
+            .note_call(&waiting.job.own_keys(), &refusals, now);
+        drop(refusals);
+        let call = send::perform(waiting, slot, in_flight, Arc::clone(&self.handle));
         // Several kilobytes, which the runtime would move several times.
         tokio::spawn(Box::pin(call));
     }
 
-    /// A call for a key that the downstream refuses: no other one is made before its answer.
-    fn probe_keys(&mut self, job: &Job, now: Mono) {
-        let keys = job.own_keys();
-        if keys.is_empty() {
-            return;
-        }
-        for key in lock(&self.handle.refusals).refused_among(&keys) {
-            self.scheduler.note_probe(key, now);
-        }
-    }
-
     /// Opens connections before the first slot; the taps stay closed meanwhile.
     fn warm(&self) {
-        let (handle, routes) = (self.handle.clone(), Arc::clone(&self.routes));
+        let (handle, routes) = (Arc::clone(&self.handle), Arc::clone(&self.routes));
         tokio::spawn(async move {
             let warm = routes.iter().map(|route| route.downstream.warm(WARM_BOUND));
             for (route, warmed) in routes.iter().zip(futures::future::join_all(warm).await) {
@@ -343,8 +341,8 @@ impl Pacer {
         Ok(())
     }
 
-    /// The report, and where to send it, once the pacer is stopping and either has nothing more to wait for or its
-    /// deadline has passed.
+    /// The report, and where to send it, once the pacer is stopping and either has nothing more to wait for or its time
+    /// is over. Cuts off the calls that are in flight at the end of the grace.
     fn finished(&mut self, now: Mono) -> Option<(oneshot::Sender<PacerLeftover>, PacerLeftover)> {
         let calls = self.routes.iter().map(|route| route.calls.in_flight());
         let in_flight = calls.sum();
@@ -353,11 +351,17 @@ impl Pacer {
             && self.refunds.is_empty()
             && self.admission.is_idle()
             && self.events.is_empty();
+        let stopping = self.stopping.as_mut()?;
+        if !is_idle && now >= stopping.deadline && stopping.cut_off.is_none() {
+            stopping.cut_off = Some(in_flight);
+            stopping.deadline = now + CUT_OFF_BOUND;
+            self.handle.cut_off.cancel();
+        }
         let stopping = self
             .stopping
             .take_if(|stopping| is_idle || now >= stopping.deadline)?;
         let stopped = PacerLeftover {
-            abandoned: in_flight,
+            cut_off: stopping.cut_off.unwrap_or_default(),
             given_back: stopping.given_back,
         };
         Some((stopping.done, stopped))

@@ -72,9 +72,9 @@ pub struct StartError {
 /// What was left when the pipeline was stopped.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PipelineLeftover {
-    /// Calls that were still in flight at the end of the grace: their messages go back to the
-    /// queue and may be sent again.
-    pub abandoned: u64,
+    /// Calls that were still in flight at the end of the grace, and were cut off. Each has spent an attempt of its
+    /// message, which may be sent again.
+    pub cut_off: u64,
     /// Messages that went back to the queue unsent.
     pub given_back: u64,
     /// Verdicts that could not be made safe in time: the broker delivers these again.
@@ -102,9 +102,9 @@ pub struct PipelineSpec {
 pub struct Pipeline {
     store: Arc<dyn Store>,
     replica: String,
-    pacers: Vec<PacerHandle>,
+    pacers: Vec<Arc<PacerHandle>>,
     /// Each with its pacer.
-    routes: Vec<(Arc<Route>, PacerHandle)>,
+    routes: Vec<(Arc<Route>, Arc<PacerHandle>)>,
     receivers: JoinSet<()>,
     refunders: JoinSet<()>,
     /// The tasks that keep limits and routes at what the store says, and those that measure the way to the downstreams;
@@ -161,9 +161,9 @@ impl Pipeline {
     fn watch_pauses(&mut self, waits: &Waits) {
         for (route, pacer) in &self.routes {
             let declarer = self.declarer(Family::Paced, pause_of(&route.name));
-            let (route, pacer) = (Arc::clone(route), pacer.clone());
-            let follow = pause::follow(route, pacer, declarer, waits.clone(), self.jitter);
-            let once_registered = owner::once_registered(&self.ownership, follow);
+            let (route, pacer) = (Arc::clone(route), Arc::clone(pacer));
+            let watch = pause::watch(route, pacer, declarer, waits.clone(), self.jitter);
+            let once_registered = owner::once_registered(&self.ownership, watch);
             self.watches.spawn(once_registered);
         }
     }
@@ -200,16 +200,16 @@ impl Pipeline {
             events,
             outdated: Arc::clone(&outdated),
         };
-        Pacer::start(pacer.clone(), parts, health).map_err(|source| StartError {
+        Pacer::start(Arc::clone(&pacer), parts, health).map_err(|source| StartError {
             pacer: name.to_string(),
             source,
         })?;
         let with_pacer: Vec<_> = routes
             .into_iter()
-            .map(|route| (route, pacer.clone()))
+            .map(|route| (route, Arc::clone(&pacer)))
             .collect();
         if let Some(file) = spec.policy {
-            let handle = pacer.clone();
+            let handle = Arc::clone(&pacer);
             let adopt = move |policy, paces| handle.send(PacerEvent::PacedPolicy(policy, paces));
             self.spawn_watch(declarer, file, with_pacer.clone(), outdated, adopt);
         }
@@ -221,12 +221,12 @@ impl Pipeline {
 
     /// Starts the tasks that receive messages for these routes, and the tasks that measure the way to their
     /// downstreams.
-    fn start_receivers(&mut self, routes: &[(Arc<Route>, PacerHandle)]) {
+    fn start_receivers(&mut self, routes: &[(Arc<Route>, Arc<PacerHandle>)]) {
         for (route, pacer) in routes {
-            let receive = receive::run(Arc::clone(route), pacer.clone());
+            let receive = receive::run(Arc::clone(route), Arc::clone(pacer));
             let once_registered = owner::once_registered(&self.ownership, receive);
             self.receivers.spawn(once_registered);
-            let measure = handshakes::measure(Arc::clone(route), pacer.clone());
+            let measure = handshakes::measure(Arc::clone(route), Arc::clone(pacer));
             self.watches.spawn(measure);
         }
     }
@@ -262,7 +262,7 @@ impl Pipeline {
         &mut self,
         declarer: PolicyDeclarer,
         file: FileWatch<T>,
-        routes: Vec<(Arc<Route>, PacerHandle)>,
+        routes: Vec<(Arc<Route>, Arc<PacerHandle>)>,
         outdated: Arc<Notify>,
         adopt: impl Fn(Arc<CurrentPolicy>, T) + Send + Sync + 'static,
     ) {
@@ -301,10 +301,9 @@ impl Pipeline {
     /// Stops consuming, lets calls that were started finish within `grace`, gives the rest back.
     pub async fn stop(mut self, grace: Duration) -> PipelineLeftover {
         let mut leftover = PipelineLeftover::default();
-        let pacers = self.pacers.drain(..);
-        let stops: Vec<_> = pacers.map(|pacer| pacer.stop(grace)).collect();
+        let stops = self.pacers.iter().map(|pacer| pacer.stop(grace));
         for pacer_leftover in futures::future::join_all(stops).await {
-            leftover.abandoned += pacer_leftover.abandoned;
+            leftover.cut_off += pacer_leftover.cut_off;
             leftover.given_back += pacer_leftover.given_back;
         }
         let subscriptions = self.routes.iter().map(|(route, _)| &route.subscription);
@@ -329,6 +328,7 @@ impl Pipeline {
         // refunders receive nothing more, and end when they have sent what they received.
         self.watches.shutdown().await;
         self.routes.clear();
+        self.pacers.clear();
         let refunders = async { while self.refunders.join_next().await.is_some() {} };
         if tokio::time::timeout(REFUND_BOUND, refunders).await.is_err() {
             self.refunders.shutdown().await;

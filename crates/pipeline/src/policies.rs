@@ -41,7 +41,7 @@ use super::handle::PacerHandle;
 use super::limit::CurrentPolicy;
 use super::limit::facts::FileLimit;
 use super::route::Route;
-use auto_headroom::FollowedHeadroom;
+use auto_headroom::LimitHeadroom;
 
 /// Replicas that receive a notice of the same change ask for the policy at random times within this.
 pub(super) const SPREAD: Duration = Duration::from_millis(100);
@@ -109,7 +109,7 @@ pub(super) struct PolicyWatch<T> {
     declarer: PolicyDeclarer,
     file: FileWatch<T>,
     known_policy: KnownPolicy,
-    following: FollowedHeadroom,
+    headroom: LimitHeadroom,
     /// Notified when an answer came under another version.
     outdated: Arc<Notify>,
     notices: broadcast::Receiver<Notice>,
@@ -125,14 +125,14 @@ impl<T: Send> PolicyWatch<T> {
     pub(super) fn new(
         declarer: PolicyDeclarer,
         file: FileWatch<T>,
-        routes: Vec<(Arc<Route>, PacerHandle)>,
+        routes: Vec<(Arc<Route>, Arc<PacerHandle>)>,
         outdated: Arc<Notify>,
         jitter: Jitter,
     ) -> Self {
         let limit = &declarer.limit;
         let notices = declarer.store.notices();
         Self {
-            following: FollowedHeadroom::new(Arc::clone(limit), routes),
+            headroom: LimitHeadroom::new(Arc::clone(limit), routes),
             known_policy: KnownPolicy::new(Arc::clone(limit)),
             declarer,
             file,
@@ -173,12 +173,16 @@ impl<T: Send> PolicyWatch<T> {
         if self.known_policy.is_new(&policy) {
             self.received = self.known_policy.receive(policy, &*file);
             let current = self.received.as_ref().map(|(current, _)| current);
-            self.following.follow_policy(current, clock::now());
+            self.headroom.adopt_policy(current, clock::now());
         }
-        match self.following.first().await {
+        match self.headroom.first().await {
             // Until it is made, no call leaves.
             Some(update) if self.received.is_some() => {
-                if self.known_policy.follow(&update, &self.declarer).await {
+                if self
+                    .known_policy
+                    .update_headroom(&update, &self.declarer)
+                    .await
+                {
                     GAP
                 } else {
                     self.back_off()
@@ -210,8 +214,8 @@ impl<T: Send> PolicyWatch<T> {
         tokio::select! {
             () = tokio::time::sleep(wait) => {}
             // What is begun is done, whatever else comes.
-            update = self.known_policy.wanted(&mut self.following) => {
-                self.known_policy.follow(&update, &self.declarer).await;
+            update = self.known_policy.wanted(&mut self.headroom) => {
+                self.known_policy.update_headroom(&update, &self.declarer).await;
             }
             () = self.outdated.notified() => tokio::time::sleep(GAP).await,
             news = news(&mut self.notices, limit, known_version) => {

@@ -15,7 +15,7 @@ use sluiced_core::distance::TooFar;
 use sluiced_core::scheduler::Scheduler;
 use sluiced_core::stall::{Progress, RouteTotals, RouteWaits};
 use sluiced_core::time::Mono;
-use sluiced_ports::connect::Link;
+use sluiced_ports::link::Link;
 use sluiced_telemetry::LogLimit;
 use sluiced_telemetry::health::{Health, PROGRESS};
 
@@ -24,7 +24,7 @@ use super::limit::measures::Measures;
 use super::route::Route;
 
 /// Two checks are at least this far apart.
-const LOOK: Duration = Duration::from_millis(500);
+const CHECK_INTERVAL: Duration = Duration::from_millis(500);
 /// A store that was too far away for this long is warned of.
 const FAR: Duration = Duration::from_secs(5);
 /// The shortest time between two such warnings.
@@ -73,7 +73,10 @@ impl ProgressWatch {
         measures: &Measures,
         now: Mono,
     ) {
-        if self.looked.is_some_and(|last| now.since(last) < LOOK) {
+        if self
+            .looked
+            .is_some_and(|last| now.since(last) < CHECK_INTERVAL)
+        {
             return;
         }
         self.looked = Some(now);

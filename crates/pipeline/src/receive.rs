@@ -28,7 +28,7 @@ use super::route::Route;
 const BATCH: usize = 64;
 
 /// Decodes the route's deliveries until no more can come.
-pub(super) async fn run(route: Arc<Route>, pacer: PacerHandle) {
+pub(super) async fn run(route: Arc<Route>, pacer: Arc<PacerHandle>) {
     let sources = route.subscription.deliveries().zip(route.sharing.moved());
     let Some((mut deliveries, mut moved_in)) = sources else {
         return;

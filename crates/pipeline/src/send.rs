@@ -2,7 +2,7 @@
 //!
 //! The downstream makes the call and judges the answer (`http::answers::judge`, `smpp::judge`); `after_call` does what
 //! follows. A call that could not be written before its slot had passed did not happen: its message waits for another
-//! slot.
+//! slot. A call that is still in flight at the end of a stop's grace is cut off.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use tracing::info;
 use sluiced_core::backoff::Backoff;
 use sluiced_core::leases::Slot;
 use sluiced_ports::clock;
-use sluiced_ports::downstream::{LeaveBy, NotSent};
+use sluiced_ports::downstream::{Judgement, LeaveBy, NotSent};
 use sluiced_telemetry::LogLimits;
 
 use super::after_call::AnsweredCall;
@@ -36,7 +36,7 @@ pub(super) async fn perform(
     waiting: WaitingMessage,
     mut slot: Slot,
     in_flight: CallInFlight,
-    pacer: PacerHandle,
+    pacer: Arc<PacerHandle>,
 ) {
     let started = clock::now();
     slot.leave_by = waiting.job.leave_by(slot.leave_by);
@@ -52,7 +52,13 @@ pub(super) async fn perform(
     if let Some(journal) = job.route.ends.journal() {
         journal.calling(job.called());
     }
-    let sent = permit.during(call.send(leave_by)).await;
+    let sent = pacer.cut_off.run_until_cancelled(call.send(leave_by));
+    let sent = permit.during(sent).await;
+    let sent = sent.unwrap_or_else(|| {
+        // The call may have arrived. It counts like one whose answer did not come in time.
+        permit.abandon_call();
+        Ok(Judgement::cut_off(job.route.downstream.timed_out()))
+    });
     match sent {
         Ok(judgement) => {
             job.misses_in_a_row = 0;
@@ -125,7 +131,7 @@ async fn put_back_late(mut job: Box<Job>, permit: Permit, pacer: &PacerHandle) {
         let wait = BEHIND.ceiling(count - MISSES_BEFORE_BEHIND + 1);
         waiting.not_before = Some(now + wait);
         if let Some(more) = LATE.event(&route.name, now) {
-            let bytes = waiting.job.delivery.message().body.len();
+            let bytes = waiting.job.message().body.len();
             info!(route = %route.name, count, bytes, ?wait,
                 "a call could not be written before its slot had passed, again and again: others go before its message{more}");
         }

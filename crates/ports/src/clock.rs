@@ -61,7 +61,7 @@ pub fn instant(at: Mono) -> Instant {
 const URGENT: i32 = -10;
 
 /// Threads for blocking work, such as large requests and signatures. Names are looked up on threads of their own
-/// (`ports::connect`).
+/// (`net::connect`).
 const BLOCKING: usize = 2;
 
 /// A runtime of one thread. It runs the task first that was woken last.

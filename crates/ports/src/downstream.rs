@@ -16,6 +16,7 @@ pub use self::judgement::{Answer, Judgement, MAX_ANSWER, Rest, Status};
 use super::clock;
 use super::message::Message;
 use sluiced_core::headroom::Spread;
+use sluiced_core::judge::Outcome;
 use sluiced_core::time::Mono;
 
 /// What a template may use besides the message.
@@ -134,6 +135,12 @@ pub trait Downstream: Send + Sync + fmt::Debug {
     /// the runtime that sends.
     fn close(&self) -> BoxFuture<'_, ()> {
         Box::pin(std::future::ready(()))
+    }
+
+    /// What it means that a call has no answer in time: the outcome of a call that is cut off because its replica
+    /// stops.
+    fn timed_out(&self) -> Outcome {
+        Outcome::TRANSIENT
     }
 
     /// Makes the handshake of a connection, without a call. `bound` holds for each step of it: looking the name up,

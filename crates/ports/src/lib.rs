@@ -15,9 +15,9 @@
 //! | [`store::PolicyStore`] | the current policy of a limit, replaced only if nothing came first |
 //! | [`downstream::Downstream`] | a call that is prepared before its slot, and leaves by its [`downstream::LeaveBy`] or not at all |
 //!
-//! Beside the traits is what several backends share: [`clock`], [`lock`], [`connect`] (links, names looked up, TLS,
-//! secrets), [`dial`] (the credentials that settings name, handshakes, why no connection came about), [`marks`]; and
-//! [`policies`], which changes the policy of a limit in any [`store::PolicyStore`].
+//! Beside the traits is what several backends share: [`clock`], [`lock`], [`link`] (whether a server can be reached),
+//! [`marks`]; and [`policies`], which changes the policy of a limit in any [`store::PolicyStore`]. How backends reach
+//! their servers is in `net`.
 //!
 //! **May know**: `core`, and `pdu` (receipts and statuses of SMPP).
 
@@ -25,11 +25,10 @@
 
 mod answer;
 pub mod clock;
-pub mod connect;
-pub mod dial;
 pub mod downstream;
 mod key;
 pub mod limits;
+pub mod link;
 pub mod marks;
 pub mod message;
 pub mod policies;

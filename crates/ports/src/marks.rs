@@ -57,7 +57,7 @@ pub struct Marks(watch::Receiver<Arc<[MarkKey]>>);
 impl Marks {
     /// The first of the keys signs, and each of them is believed. None: the store was not reached yet.
     #[must_use]
-    pub const fn follow(keys: watch::Receiver<Arc<[MarkKey]>>) -> Self {
+    pub const fn of_fleet(keys: watch::Receiver<Arc<[MarkKey]>>) -> Self {
         Self(keys)
     }
 

@@ -250,12 +250,12 @@ impl Delivery {
     /// Passes the verdict to the queue. Returns `false` if the session that delivered the message is gone: the broker
     /// will deliver it again.
     pub fn settle(self, verdict: Verdict) -> bool {
-        self.settle_with(verdict, None)
+        self.settle_with_result(verdict, None)
     }
 
     /// Gives the verdict, which is carried out once the result is published and confirmed. Returns as
     /// [`Self::settle`] does.
-    pub fn settle_with(mut self, verdict: Verdict, result: Option<Publication>) -> bool {
+    pub fn settle_with_result(mut self, verdict: Verdict, result: Option<Publication>) -> bool {
         self.hand_over(verdict, result)
     }
 

@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
-use super::connect::Link;
 use super::limits::LimitStore;
+use super::link::Link;
 use super::marks::Marks;
 use sluiced_core::breaker::{BreakerReport, BreakerRule, BreakerStatus};
 use sluiced_core::owner::{ForeignName, Registration};

@@ -100,7 +100,7 @@ pub fn load_with(
     // secret.
     let mut settings: Result<Settings, _> = serde_path_to_error::deserialize(root.clone());
     if let Ok(settings) = &mut settings {
-        settings.follow();
+        settings.derive_defaults();
         settings.find_aws(&of_aws.into_iter().collect());
     }
     match &settings {

@@ -27,7 +27,7 @@ use std::collections::{BinaryHeap, HashMap};
 use std::time::Duration;
 
 use sluiced_core::after_call::Tries;
-use sluiced_core::leases::Slot;
+use sluiced_core::gate::BegunCall;
 use sluiced_core::message::Queued as _;
 use sluiced_core::pacing::Row;
 use sluiced_core::scheduler::{Action, Needs};
@@ -270,7 +270,7 @@ impl<'a, W: FleetWatch> Fleet<'a, W> {
             SimEvent::Renew { asker, calls } => self.renew(asker, &calls),
             SimEvent::Freeze { wait, heard } => self.freeze(wait, heard),
             SimEvent::Declare(known) => self.declared(id, known),
-            SimEvent::Follow(over, headroom) => self.follow(over, headroom),
+            SimEvent::SetHeadroom(over, headroom) => self.set_headroom(over, headroom),
             other => return Some(other),
         }
         None
@@ -324,10 +324,10 @@ impl<'a, W: FleetWatch> Fleet<'a, W> {
         let started = SimulatedReplica::new(id, self.t, &self.setting, &mut self.dice);
         let mut replica = Box::new(started);
         self.see(id, FleetEvent::Started);
-        if !self.setting.policies.is_empty() || self.setting.follows.is_some() {
+        if !self.setting.policies.is_empty() || self.setting.auto_headroom.is_some() {
             self.declare(&mut replica);
         }
-        if self.setting.follows.is_some() {
+        if self.setting.auto_headroom.is_some() {
             self.after(0, id, SimEvent::Handshake);
         }
         if self.setting.route.needs() == Needs::SlotAndPermit {
@@ -354,15 +354,14 @@ impl<'a, W: FleetWatch> Fleet<'a, W> {
             self.review_gate(replica, mono);
             match replica.scheduler.poll(mono) {
                 Action::Send(held, slot) => {
-                    let Some(leave_by) = replica.gate.sends().leave_by(slot.leave_by) else {
+                    let Some(BegunCall { slot, .. }) = replica.gate.begin_call(slot, mono) else {
                         self.refund_held(replica, vec![held]);
                         continue;
                     };
-                    let slot = Slot { leave_by, ..slot };
-                    replica.gate.note_call(mono);
-                    for key in replica.refusals.refused_among(&held.own_keys()) {
-                        replica.scheduler.note_probe(key, mono);
-                    }
+                    let refusals = &replica.refusals;
+                    replica
+                        .scheduler
+                        .note_call(&held.own_keys(), refusals, mono);
                     let dispatch = self.spread(DISPATCH) + self.late();
                     self.after(dispatch, replica.id, SimEvent::Call { held, slot });
                 }

@@ -18,7 +18,7 @@ use super::fleet;
 pub use super::setting::{KeyCost, KeyedRule, Message, SimulatedRoute};
 use super::setting::{Refuses, Setting};
 use super::surroundings::{Fault, Surroundings};
-use super::watch::{Away, EndWithoutCall, FleetEvent, FleetWatch};
+use super::watch::{EndWithoutCall, FleetEvent, FleetWatch, WaitQueueCause};
 
 /// Before the first message the guard of the schedule passes, and this time, in which replicas get the
 /// store's time and the reports of others.
@@ -111,7 +111,7 @@ pub fn run_in(plan: &Plan, around: Surroundings, faults: &[(u64, Fault)]) -> Pla
         around,
         faults,
         policies: &[],
-        follows: None,
+        auto_headroom: None,
         forgets: false,
         refuses: Refuses::None,
     };
@@ -145,8 +145,8 @@ impl FleetWatch for PlanOutcome {
             FleetEvent::Away { message, why } => {
                 let fate = &mut self.fates[message as usize];
                 fate.trips = fate.trips.saturating_add(1);
-                fate.sent_away += u16::from(why != Away::Again);
-                if let Away::Full(by) = why {
+                fate.sent_away += u16::from(why != WaitQueueCause::Again);
+                if let WaitQueueCause::Full(by) = why {
                     self.denied(message, Some(by));
                 }
             }

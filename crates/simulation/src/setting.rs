@@ -39,7 +39,7 @@ pub struct Setting<'a> {
     pub faults: &'a [(u64, Fault)],
     /// The policy after [`Fault::Rate`].
     pub policies: &'a [(Rate, FleetPolicy)],
-    pub follows: Option<FollowedHeadroom>,
+    pub auto_headroom: Option<AutoHeadroomLimit>,
     /// Replicas do not remember the answers of the store of keyed limits: a deliberate fault.
     pub forgets: bool,
     pub refuses: Refuses,
@@ -47,29 +47,29 @@ pub struct Setting<'a> {
 
 /// A headroom that follows what the replicas measure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FollowedHeadroom {
-    pub of: Followed,
+pub struct AutoHeadroomLimit {
+    pub of: HeadroomOf,
     pub bounds: Bounds,
 }
 
 /// The limit whose headroom follows. It is the only one of its route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Followed {
+pub enum HeadroomOf {
     Paced(Rate),
     Keyed(KeyedLimit),
 }
 
-impl FollowedHeadroom {
+impl AutoHeadroomLimit {
     /// The policy at a headroom.
     #[must_use]
     pub fn policy_at(&self, headroom: Headroom) -> FleetPolicy {
         let (mut rows, mut rules) = (Vec::new(), Vec::new());
         match self.of {
-            Followed::Paced(rate) => {
+            HeadroomOf::Paced(rate) => {
                 let horizon = DEFAULT_HORIZON.max(headroom.all() * 4);
                 rows.push(Pace::new(rate, headroom, horizon));
             }
-            Followed::Keyed(limit) => {
+            HeadroomOf::Keyed(limit) => {
                 rules.push(limit.rule_with(limit.units, headroom, Broken::Nothing));
             }
         }

@@ -89,7 +89,7 @@ pub enum FleetEvent {
     /// A message goes through a wait queue.
     Away {
         message: u32,
-        why: Away,
+        why: WaitQueueCause,
     },
     Called {
         message: u32,
@@ -135,7 +135,7 @@ pub enum FleetEvent {
 
 /// Why a message goes through a wait queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Away {
+pub enum WaitQueueCause {
     /// A limit denied it.
     Denied,
     /// This keyed limit is known to be full, and was not asked.

@@ -11,9 +11,9 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
+use sluiced_net::connect::{Resolver, Secret, ServerStream, secured};
+use sluiced_net::dial::connect_detail;
 use sluiced_pdu::{Bind, BindAs, Command, CommandStatus, Malformed, frame};
-use sluiced_ports::connect::{Resolver, Secret, ServerStream, secured};
-use sluiced_ports::dial::connect_detail;
 
 /// The sequence number of a bind.
 pub(super) const FIRST_SEQUENCE: u32 = 1;

@@ -29,9 +29,9 @@ use super::link::Links;
 use super::session::{SegmentReply, WriteOutcome};
 use super::submission::{Submission, SubmitTemplate};
 use sluiced_core::judge::{Lists, Outcome, Silence};
+use sluiced_net::connect::Resolver;
+use sluiced_net::dial::{Credentials, Misconfigured, timed_handshake, tls};
 use sluiced_pdu::{BindAs, CommandStatus};
-use sluiced_ports::connect::Resolver;
-use sluiced_ports::dial::{Credentials, Misconfigured, timed_handshake, tls};
 use sluiced_ports::downstream::{
     Answer, Call, Downstream, Facts, Handshake, InboundEvent, Judgement, LeaveBy, NotSent, Rest,
     Undecodable,
@@ -245,6 +245,10 @@ impl Downstream for SmppDownstream {
         Box::pin(self.client.links.close())
     }
 
+    fn timed_out(&self) -> Outcome {
+        self.client.judge.silence(Silence::Timeout)
+    }
+
     fn handshake(&self, bound: Duration) -> BoxFuture<'_, Option<Handshake>> {
         Box::pin(timed_handshake(&self.client.host, self.port, bound))
     }
@@ -400,7 +404,7 @@ impl Client {
             SubmitReply::Nothing(Silence::Timeout) => {
                 format!("no answer within {:?}", self.timeout)
             }
-            SubmitReply::Nothing(Silence::Connection | Silence::Unreadable) => {
+            SubmitReply::Nothing(Silence::Connection | Silence::Unreadable | Silence::CutOff) => {
                 "connection lost before the answer".to_owned()
             }
         };

@@ -11,7 +11,7 @@
 //! **Public API**: [`SmppDownstream`] implements `ports::downstream::Downstream`. Its settings are
 //! `settings::types::Smpp`. [`Submission`] is what a call would send, for an operator.
 //!
-//! **May know**: `core`, `ports`, `pdu`, values of `settings`, `telemetry`, `template`.
+//! **May know**: `core`, `net`, `ports`, `pdu`, values of `settings`, `telemetry`, `template`.
 
 #![warn(missing_docs)]
 

@@ -25,9 +25,9 @@ use super::centre::{BindSettings, Centre, FIRST_SEQUENCE, OpenError};
 use super::reading::{SessionReader, UNBINDING};
 use super::session::{Session, WriteOutcome};
 use sluiced_core::backoff::Backoff;
+use sluiced_net::connect::ServerStream;
 use sluiced_pdu::Command;
 use sluiced_ports::clock;
-use sluiced_ports::connect::ServerStream;
 use sluiced_ports::downstream::{InboundEvent, LeaveBy};
 use sluiced_ports::lock;
 use sluiced_telemetry::LogLimit;
@@ -268,8 +268,8 @@ impl Links {
 mod tests {
     use super::*;
     use secrecy::SecretString;
+    use sluiced_net::connect::{Resolver, Secret};
     use sluiced_pdu::BindAs;
-    use sluiced_ports::connect::{Resolver, Secret};
 
     const SHORTLY: BindEnd = BindEnd::Bound(Duration::from_millis(3));
 

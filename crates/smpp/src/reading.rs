@@ -24,8 +24,8 @@ use super::centre::BindSettings;
 use super::delivery::inbound_event;
 use super::session::{SegmentReply, Session};
 use crate::judge::SubmitReply;
+use sluiced_net::connect::ServerStream;
 use sluiced_pdu::{Command, CommandStatus, Frame, frame, plain, response, response_id};
-use sluiced_ports::connect::ServerStream;
 use sluiced_ports::downstream::InboundEvent;
 
 /// How long to wait for the answer to an unbind.

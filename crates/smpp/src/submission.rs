@@ -13,8 +13,8 @@ mod fields;
 use std::fmt;
 
 use self::fields::{Compiler, Field, FieldMaker, Octet, Party, octets_of, validity};
+use sluiced_net::dial::Misconfigured;
 use sluiced_pdu::{Command, Malformed, Message as Sms, Tlv, tag};
-use sluiced_ports::dial::Misconfigured;
 use sluiced_ports::downstream::{Facts, Undecodable};
 use sluiced_ports::message::Message;
 use sluiced_settings::types::{Smpp, SmppLong};

@@ -6,20 +6,19 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use serde_json::Value;
 use tokio::sync::Mutex as AsyncMutex;
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
 use super::sample::Sampler;
-use super::{Fleet, Limits, Replica, Routes};
+use super::{Fleet, LimitStatus, Limits, Replica, Routes};
 use sluiced_ports::lock;
 use sluiced_ports::store::{FleetReports, REPORT_EVERY, StatusReport, StatusStore};
 use sluiced_telemetry::Metrics;
 use sluiced_telemetry::health::Health;
 
 /// How often this replica checks its own state for a change that others must know at once.
-const LOOK: Duration = Duration::from_millis(500);
+const CHECK_INTERVAL: Duration = Duration::from_millis(500);
 /// The store is read at most so often, however many pages are open.
 const FRESH: Duration = Duration::from_millis(500);
 
@@ -41,7 +40,7 @@ struct SharedBoard {
 }
 
 /// The answers of the stores. `None`: they do not answer.
-type StoreAnswers = Option<(FleetReports, Vec<Value>)>;
+type StoreAnswers = Option<(FleetReports, Vec<LimitStatus>)>;
 
 impl Board {
     /// For the replica called `name`.
@@ -76,7 +75,11 @@ impl Board {
             used: BTreeMap::new(),
         };
         // Changes of the first moments are reported together.
-        while stop.run_until_cancelled(sleep(LOOK)).await.is_some() {
+        while stop
+            .run_until_cancelled(sleep(CHECK_INTERVAL))
+            .await
+            .is_some()
+        {
             let now = self.sample();
             let state = now.state();
             if last.at.elapsed() >= REPORT_EVERY || last.state.as_ref() != Some(&state) {
@@ -202,7 +205,7 @@ mod tests {
     use tokio::sync::watch;
 
     use super::*;
-    use sluiced_ports::connect::Link;
+    use sluiced_ports::link::Link;
     use sluiced_ports::store::StoreFuture;
     use sluiced_telemetry as telemetry;
 
@@ -241,7 +244,7 @@ mod tests {
     struct NoLimits;
 
     impl Limits for NoLimits {
-        fn inspect(&self) -> BoxFuture<'_, Vec<Value>> {
+        fn inspect(&self) -> BoxFuture<'_, Vec<LimitStatus>> {
             async { Vec::new() }.boxed()
         }
     }
@@ -267,7 +270,10 @@ mod tests {
         let times: Vec<_> = lock(&notes.report).iter().map(|(at, _)| *at).collect();
         assert!(times.len() >= 5, "{times:?}");
         let gaps = times.windows(2).map(|pair| pair[1] - pair[0]);
-        assert!(gaps.max() <= Some(REPORT_EVERY + LOOK), "{times:?}");
+        assert!(
+            gaps.max() <= Some(REPORT_EVERY + CHECK_INTERVAL),
+            "{times:?}"
+        );
 
         for wait in [100, 700, 1300, 1900] {
             let (link, down) = watch::channel(Link::Down("refused".into()));

@@ -5,9 +5,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use serde_json::Value;
 
-use super::{Fleet, LimitState, LimitWait, RouteState, Routes};
+use super::{Fleet, LimitStatus, LimitWait, RouteState, Routes};
 use sluiced_core::policy::UNTIL_RESUMED;
 use sluiced_core::rate::Span;
 use sluiced_telemetry::waits::ROUTE;
@@ -88,9 +87,9 @@ impl Fleet {
 }
 
 /// That a limit lets nothing pass, if it is one of `own` and does so.
-fn shut_by(limit: &Value, own: &[String]) -> Option<String> {
-    let name = own.iter().find(|name| limit["name"] == **name)?;
-    let state = LimitState::of(limit);
+fn shut_by(limit: &LimitStatus, own: &[String]) -> Option<String> {
+    let name = own.iter().find(|name| limit.name == **name)?;
+    let state = limit.state();
     let time_left = state.left()?;
     let time_left = Duration::from_secs(time_left.as_micros().div_ceil(1_000_000) as u64);
     let lasts = match time_left <= UNTIL_RESUMED {

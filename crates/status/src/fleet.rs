@@ -3,9 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 
-use super::{BARS, Curve, LimitWait, Replica, RouteState};
+use super::{BARS, Curve, LimitStatus, LimitWait, Replica, RouteState};
 use sluiced_telemetry::waits::WaitsFor;
 use sluiced_telemetry::{CHANGE, RecentLine};
 
@@ -20,7 +19,7 @@ pub struct Fleet {
     /// Whether the store of the limits answered; otherwise only this replica is shown.
     pub complete: bool,
     pub replicas: Vec<Replica>,
-    pub limits: Vec<Value>,
+    pub limits: Vec<LimitStatus>,
     /// Units a second of each limit that all replicas used, in stretches of ten seconds; the newest last.
     pub used: BTreeMap<String, Vec<f64>>,
     /// Delay and backlog of each route, as this replica saw them.

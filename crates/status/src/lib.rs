@@ -14,7 +14,7 @@
 //! ```
 //!
 //! `state` is what one replica reports. `fleet` puts the reports together: sums over the fleet, the last events;
-//! `explained` says why taps are closed, and `limit_state` whether a limit grants anything. [`admin`] is the listener
+//! `explained` says why taps are closed, and `limit_status` whether a limit grants anything. [`admin`] is the listener
 //! that serves them, with `/metrics` and the probes.
 //!
 //! **Public API**: [`Board`] makes and reads reports, [`Fleet`] is all of them together, [`admin`] serves them.
@@ -26,19 +26,18 @@ mod board;
 mod explained;
 mod fleet;
 mod history;
-mod limit_state;
+mod limit_status;
 mod sample;
 mod state;
 
 use std::fmt;
 
 use futures::future::BoxFuture;
-use serde_json::Value;
 
 pub use self::board::Board;
 pub use self::fleet::{Fleet, RouteFacts, Routes};
 pub use self::history::Curve;
-pub use self::limit_state::LimitState;
+pub use self::limit_status::{LimitState, LimitStatus, PresentFile};
 pub use self::state::{
     CLOSED_HOURS, LimitUse, LimitWait, MOVING, Missing, PROBES_ONLY, Replica, RouteState,
 };
@@ -48,5 +47,5 @@ pub use sluiced_ports::store::BARS;
 pub trait Limits: Send + Sync + fmt::Debug {
     /// One entry for each limit, as `sluiced limits list --json` prints it. Empty if the store does not
     /// answer.
-    fn inspect(&self) -> BoxFuture<'_, Vec<Value>>;
+    fn inspect(&self) -> BoxFuture<'_, Vec<LimitStatus>>;
 }

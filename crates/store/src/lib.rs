@@ -12,8 +12,8 @@
 //! `StatusStore`) of `ports`, and pass the same contract suites (`tests/it/limiter_contract.rs`,
 //! `tests/it/limits/contract.rs`). `redis::probe` says before the start what a server lacks.
 //!
-//! **May know**: `core`, `ports`, values of `settings`, `telemetry`. On the path of a message the client of Redis is
-//! known here only.
+//! **May know**: `core`, `net`, `ports`, values of `settings`, `telemetry`. On the path of a message the client of
+//! Redis is known here only.
 
 #![warn(missing_docs)]
 

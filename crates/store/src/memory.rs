@@ -24,7 +24,7 @@ use sluiced_core::schedule::{self, Ask, Freeze, LeaseAnswer, Schedule};
 use sluiced_core::time::StoreTime;
 use sluiced_core::version::PolicyVersion;
 use sluiced_ports::clock;
-use sluiced_ports::connect::Link;
+use sluiced_ports::link::Link;
 use sluiced_ports::lock;
 use sluiced_ports::marks::Marks;
 use sluiced_ports::store::{

@@ -34,7 +34,7 @@ use std::time::Duration;
 use redis::{ErrorKind, RedisError, ServerErrorKind};
 use secrecy::SecretString;
 
-use sluiced_ports::connect::{Secret, Tls, why};
+use sluiced_net::connect::{Secret, Tls, why};
 use sluiced_ports::store::StoreError;
 use sluiced_settings::types::{Redis, Settings};
 

@@ -23,7 +23,7 @@ use crate::meters::LinkMeters;
 use crate::waits::Waits;
 use sluiced_core::time::Mono;
 use sluiced_ports::clock;
-use sluiced_ports::connect::Link;
+use sluiced_ports::link::Link;
 use sluiced_ports::lock;
 
 /// A loop that was silent for longer is stuck. A loop beats once a second or more often, idle or
@@ -136,7 +136,7 @@ impl Health {
         };
         // Weak: the watchers end when the health is dropped.
         let inner = Arc::downgrade(&self.inner);
-        tokio::spawn(follow(inner, index, link, tally));
+        tokio::spawn(watch_link(inner, index, link, tally));
     }
 
     /// Watches a loop from now on.
@@ -290,7 +290,7 @@ impl LinkTally {
 }
 
 /// Notes every change of `link` until either end is gone.
-async fn follow(
+async fn watch_link(
     inner: Weak<SharedHealth>,
     index: usize,
     mut link: watch::Receiver<Link>,

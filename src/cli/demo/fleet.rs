@@ -82,7 +82,7 @@ impl DemoRun<'_> {
         }
         let work = self.finished(fleet);
         let killed = screen
-            .follow(&self.provider, args.goal(), || None, work)
+            .show_during(&self.provider, args.goal(), || None, work)
             .await??;
         for name in stop(fleet).await? {
             screen.say(&format!("{name} did not stop by itself and was killed"))?;

@@ -54,7 +54,7 @@ impl Screen<'_> {
     }
 
     /// Shows progress until `work` ends, and returns its result.
-    pub(super) async fn follow<T>(
+    pub(super) async fn show_during<T>(
         &mut self,
         provider: &Provider,
         goal: Goal,

@@ -5,7 +5,7 @@ use std::io::Write;
 use std::time::Duration;
 
 use clap::Args;
-use serde_json::Value;
+use serde_json::json;
 
 use super::key;
 use super::{LimitsLocation, OpenLimits, Refusal};
@@ -19,6 +19,7 @@ use sluiced_core::time::StoreTime;
 use sluiced_ports::store::Inspection;
 use sluiced_settings::policy;
 use sluiced_settings::text::HeadroomText;
+use sluiced_status::LimitStatus;
 
 /// This many replicas with another file are named.
 const NAMED: usize = 5;
@@ -70,8 +71,8 @@ pub(super) async fn list(
         });
     }
     if args.location.json {
-        let all = limits.iter().map(|l| l.stored.as_json(&l.name, &l.file));
-        writeln!(out, "{:#}", Value::from(all.collect::<Vec<_>>()))?;
+        let all = limits.iter().map(ListedLimit::status).collect::<Vec<_>>();
+        writeln!(out, "{:#}", json!(all))?;
         return Ok(());
     }
     let head = ["LIMIT", "KIND", "IN FORCE", "VERSION", "SINCE", "STATE"];
@@ -102,7 +103,7 @@ pub(super) async fn show(
     )
     .await?;
     if args.location.json {
-        let mut all = limit.stored.as_json(&limit.name, &limit.file);
+        let mut all = json!(limit.status());
         if let Some(key_state) = &key_state {
             all["units"] = key_state.as_json();
         }
@@ -124,11 +125,15 @@ async fn stored(opened: &OpenLimits, name: &str) -> Result<StoredLimit, Refusal>
 }
 
 impl ListedLimit {
+    fn status(&self) -> LimitStatus {
+        self.stored.status(&self.name, &self.file)
+    }
+
     fn row(&self) -> [String; 6] {
         let (name, now) = (self.name.clone(), self.stored.found.now);
         let Some(policy) = &self.stored.found.policy else {
             let none = || "-".to_owned();
-            let (kind, value) = (kind(&self.file).to_owned(), main_value(&self.file));
+            let (kind, value) = (kind(&self.file), main_value(&self.file));
             let state = "not running yet".to_owned();
             return [name, kind, value, none(), none(), state];
         };
@@ -138,7 +143,7 @@ impl ListedLimit {
         }
         [
             name,
-            kind(&policy.text).to_owned(),
+            kind(&policy.text),
             in_force,
             format!("{} {}", policy.updates, policy.origin.name()),
             ago(policy.changed.since(), now),
@@ -202,7 +207,7 @@ impl ListedLimit {
             let why = "as the downstream allows (adaptive)";
             all.push(("lowered to", format!("{rate}, {why}")));
         }
-        if let Some(parts) = followed(&policy.text) {
+        if let Some(parts) = auto_parts(&policy.text) {
             let (whole, late, way) = (Span(parts.all()), Span(parts.late), Span(parts.way));
             let text = format!(
                 "{whole}: {late} for calls that leave late, {way} for how much their way varies, as handshakes show it (not what is behind a proxy, a load balancer or a CDN)"
@@ -279,7 +284,7 @@ fn value<'a>(line: &'a str, name: &str) -> Option<&'a str> {
 }
 
 /// The parts of a headroom that follows what is measured.
-fn followed(line: &str) -> Option<Headroom> {
+fn auto_parts(line: &str) -> Option<Headroom> {
     match value(line, "headroom")?.parse() {
         Ok(HeadroomText::Auto(parts)) => parts,
         _ => None,

@@ -10,7 +10,7 @@ use sluiced_settings::text::{Length, RateText};
 use sluiced_simulation::dice::Dice;
 
 /// The most messages of a plan: more take too much memory and time.
-pub(super) const MOST: u64 = 1_000_000;
+pub(super) const MAX_MESSAGES: u64 = 1_000_000;
 
 /// Messages at a rate: `300/1s`, or `300/1s@1m-5m` for a part of the time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -18,7 +18,7 @@ use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::arrivals::MOST;
+use super::arrivals::MAX_MESSAGES;
 use crate::cli::trial::MADE_ID;
 use sluiced_ports::message::{HeaderValue, Message, Properties};
 
@@ -70,8 +70,10 @@ fn lines(mut input: impl std::io::BufRead) -> Result<Vec<RecordedMessage>, Strin
                 line(&text).map_err(|why| format!("line {number}: {why}"))?,
             ));
         }
-        if found.len() as u64 > MOST {
-            return Err(format!("more than {MOST} messages; give a part of it"));
+        if found.len() as u64 > MAX_MESSAGES {
+            return Err(format!(
+                "more than {MAX_MESSAGES} messages; give a part of it"
+            ));
         }
     }
     found.sort_by(|a, b| a.1.0.total_cmp(&b.1.0));

@@ -8,6 +8,10 @@ use super::*;
 use sluiced_status::{Curve, LimitUse, Missing};
 use sluiced_telemetry::RecentLine;
 
+fn limit(shown: serde_json::Value) -> LimitStatus {
+    serde_json::from_value(shown).unwrap()
+}
+
 fn fleet() -> Fleet {
     let used = LimitUse {
         per_second: 400.0,
@@ -81,9 +85,9 @@ fn fleet() -> Fleet {
                 ..Replica::default()
             },
         ],
-        limits: vec![
+        limits: vec![limit(
             json!({"name": "account", "kind": "paced", "state": "paused", "now": "2026-01-01T00:00:00Z", "paused_until": "2026-01-01T00:01:30Z", "paused_by": "anna@ops"}),
-        ],
+        )],
         ..Fleet::default()
     }
 }
@@ -113,9 +117,9 @@ fn a_long_name_hides_no_number() {
         ..RouteState::default()
     };
     fleet.replicas[0].routes.insert(long.to_owned(), route);
-    fleet
-        .limits
-        .push(json!({"name": long, "kind": "concurrency", "state": "frozen"}));
+    fleet.limits.push(limit(
+        json!({"name": long, "kind": "concurrency", "state": "frozen"}),
+    ));
     let lines = view(&fleet, 80, false);
     for (name, said) in [
         (long.to_owned(), "frozen"),

@@ -56,7 +56,7 @@ pub(super) fn probes(loaded: &Loaded, strict: bool, probes: &mut Vec<Probe>) {
 }
 
 fn options_and_hosts(loaded: &Loaded) -> Result<(RabbitOptions, Vec<String>), String> {
-    let options = options::rabbit(&loaded.settings, &loaded.secrets).map_err(|e| e.why)?;
+    let options = options::rabbit(loaded).map_err(|e| e.why)?;
     let hosts = probe::hosts(&options).map_err(|e| e.to_string())?;
     Ok((options, hosts))
 }

@@ -21,7 +21,7 @@ use sluiced_settings::types::{Limit, QueueBackend};
 
 /// Whether Redis can be used, and whether each limit that something names works with it so far away.
 pub(super) fn probe_redis(loaded: &Loaded) -> impl Future<Output = Result<String, String>> + use<> {
-    let configured = options::redis(&loaded.settings, &loaded.secrets);
+    let configured = options::redis(loaded);
     // A limit that nothing names counts nothing, so the distance of Redis does not matter for it.
     let used: BTreeSet<_> = loaded.settings.named_limits().cloned().collect();
     let mut limits = loaded.settings.limits.clone();
@@ -46,8 +46,8 @@ pub(super) fn probe_redis(loaded: &Loaded) -> impl Future<Output = Result<String
 /// Looks whether another fleet has a name of this configuration, and registers nothing.
 pub(super) fn probe_fleet(loaded: &Loaded) -> impl Future<Output = Result<String, String>> + use<> {
     let settings = &loaded.settings;
-    let configured = options::redis(settings, &loaded.secrets).map_err(|e| e.why);
-    let rabbit = options::rabbit(settings, &loaded.secrets).map_err(|e| e.why);
+    let configured = options::redis(loaded).map_err(|e| e.why);
+    let rabbit = options::rabbit(loaded).map_err(|e| e.why);
     let embedded = settings.backend.queue == QueueBackend::Embedded;
     let written = settings.redis.fleet.clone();
     let own_name = written.or_else(|| embedded.then(|| EMBEDDED.to_owned()));
@@ -163,7 +163,7 @@ fn with_distance(
 
 /// The headroom of a keyed limit; the longest one, if it follows the round trip.
 fn longest(limit: &Limit) -> Headroom {
-    let follows = limit.follows().map(|bounds| Headroom {
+    let follows = limit.auto_bounds().map(|bounds| Headroom {
         late: bounds.most / 2,
         way: bounds.least.way,
     });

@@ -100,10 +100,10 @@ async fn both_and_what_they_did_are_known(daemon: &mut Daemon) {
         all && used(fleet, "provider") == 20
     };
     let is_open = |fleet: &Fleet| {
-        fleet.limits.first().is_some_and(|limit| {
-            let replicas = limit["replicas"].as_array().map(Vec::len);
-            limit["state"] == "open" && replicas == Some(2)
-        })
+        fleet
+            .limits
+            .first()
+            .is_some_and(|limit| limit.state == "open" && limit.replicas.len() == 2)
     };
     let fleet = until(daemon, "both are known, and what they did", |fleet| {
         are_ready(fleet) && is_done(fleet) && fleet.route(NAME).open && is_open(fleet)
@@ -119,7 +119,7 @@ async fn a_pause_of_one_is_shown_by_the_other(first: &Daemon, second: &mut Daemo
     assert_eq!(code, Some(0), "{err}");
     until(second, "the pause is seen", |fleet| {
         let limit = fleet.limits.first();
-        limit.is_some_and(|limit| limit["state"] == "paused") && !fleet.route(NAME).open
+        limit.is_some_and(|limit| limit.state == "paused") && !fleet.route(NAME).open
     })
     .await;
     let url = format!("http://{}", second.admin().await);
@@ -263,7 +263,7 @@ async fn a_limit_whose_state_cannot_be_read_hides_no_other() {
     let done: String = redis.ask(&overwrite).unwrap();
     assert_eq!(done, "OK");
     until(&mut daemon, "the other one is shown still", |fleet| {
-        let names: Vec<_> = fleet.limits.iter().map(|limit| &limit["name"]).collect();
+        let names: Vec<_> = fleet.limits.iter().map(|limit| &limit.name).collect();
         fleet.complete && names == ["provider"]
     })
     .await;

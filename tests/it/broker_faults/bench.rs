@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use sluiced_amqp::rabbit::{RabbitOptions, RabbitQueue, RouteOptions};
 use sluiced_core::gate::Tap;
-use sluiced_ports::connect::Link;
+use sluiced_ports::link::Link;
 use sluiced_ports::queue::Subscription;
 use sluiced_ports::queue::{Delivery, Verdict};
 use sluiced_settings::text::TemplateText;

@@ -296,7 +296,7 @@ async fn a_message_that_was_set_aside_twice_has_one_result_and_no_other_call() {
     broker.declare(&bench.queue, "quorum").await;
     broker.publish(&bench.queue, messages([1])).await;
     let delivery = bench.next().await;
-    assert!(delivery.settle_with(Verdict::Done, result_for(&results)));
+    assert!(delivery.settle_with_result(Verdict::Done, result_for(&results)));
     let aside = || bench.events.settled_as("later") == 1;
     eventually(BOUND, "it is set aside", aside).await;
     let copy = broker.drain(&wait).await;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use lapin::types::{AMQPValue, FieldTable};
 use sluiced_amqp::rabbit::letters::Letters;
 use sluiced_core::parking::ParkedQueue;
-use sluiced_ports::connect::Link;
+use sluiced_ports::link::Link;
 
 use super::*;
 

@@ -125,7 +125,7 @@ async fn what_cannot_be_left_over_is_said_and_sent_again_by_the_next_run() {
         "dead letter",
         crate::support::daemon::NEW_SCHEDULE,
         "the leftover file cannot be written",
-        "abandoned and unsettled messages are delivered again",
+        "unsettled messages are delivered again",
     ];
     let mut daemon = Daemon::start_with(&text, |_| {});
     assert_eq!(daemon.ended().await.code(), Some(1), "{}", daemon.log());

@@ -94,7 +94,7 @@ async fn a_panic_ends_with_1_after_the_calls_in_flight() {
         let log = daemon.log();
         assert!(log.contains(&format!("a {what} of ")), "{log}");
         assert!(log.contains("nothing was under way any more"), "{log}");
-        // Nothing was abandoned: messages that were called are acknowledged, and the rest are back
+        // No call was cut off: messages that were called are acknowledged, and the rest are back
         // in the queue.
         let left = 40 - u32::try_from(downstream.count()).unwrap();
         eventually_async(LONG, "all the others are ready", || async {

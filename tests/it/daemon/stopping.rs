@@ -11,7 +11,8 @@ use sluiced::wire::{self, RunningDaemon};
 use sluiced_status::admin::Health;
 
 use super::{body, config, filled};
-use crate::support::daemon::{Config, Daemon, LONG, NEW_SCHEDULE, Route, file};
+use crate::paths::header;
+use crate::support::daemon::{Config, Daemon, LONG, NEW_SCHEDULE, Route, file, program};
 use crate::support::messages::number;
 use crate::support::proxy::{Mode, Proxy};
 use crate::support::recorder::{Recorder, Reply};
@@ -27,7 +28,7 @@ fn start_in_this_process(config: &Config) -> RunningDaemon {
     let path = file(dir.path(), "sluiced.toml", &config.text());
     let loaded = sluiced_settings::load(&[path], std::iter::empty()).unwrap();
     let health = Health::default();
-    wire::start(&loaded.settings, &loaded.secrets, &health).unwrap()
+    wire::start(&loaded, &health).unwrap()
 }
 
 fn slowly(latency: Duration) -> Reply {
@@ -179,7 +180,7 @@ async fn a_grace_that_ends_too_early_loses_nothing() {
     let running = start_in_this_process(&config);
     eventually(LONG, "calls under way", || downstream.count() >= 5).await;
     let remains = running.pipeline.stop(Duration::from_millis(100)).await;
-    assert!(remains.abandoned >= 5, "{remains:?}");
+    assert!(remains.cut_off >= 5, "{remains:?}");
     eventually_async(LONG, "all of them are in the queue again", || async {
         broker.counts(name).await == Some((20, 0))
     })
@@ -200,33 +201,63 @@ async fn a_grace_that_ends_too_early_loses_nothing() {
     assert_eq!(broker.counts(name).await, Some((0, 0)));
 }
 
-/// A call that is cut off may have arrived: its units stay spent, and a message that is called once is
-/// unknown.
+/// With `max_attempts = 1` a call that may have arrived is never repeated, also if its replica stops before the answer.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_last_attempt_of_a_message_is_spent_by_a_call_that_is_cut_off() {
+    let name = "stop-last";
+    let broker = filled(name, 5).await;
+    let downstream = Recorder::start(|_| slowly(Duration::from_secs(600))).await;
+    let mut route = Route::new(name, downstream.address);
+    route.keys = "max_attempts = 1\n".to_owned();
+    let running = start_in_this_process(&config(name, vec![route]));
+    eventually(LONG, "calls under way", || downstream.count() == 5).await;
+    let remains = running.pipeline.stop(Duration::from_millis(100)).await;
+    assert_eq!(remains.cut_off, 5, "{remains:?}");
+    assert_eq!(remains.unsettled, 0, "{remains:?}");
+    let letters = broker.drain(&format!("{name}.dead")).await;
+    for (_, properties) in &letters {
+        let detail = header(properties, "x-sluiced-detail").unwrap_or_default();
+        let said = "had to stop before the answer came; it may have been taken";
+        assert!(detail.contains(said), "{detail}");
+    }
+    assert_eq!(letters.len(), 5);
+    assert_eq!(broker.counts(name).await, Some((0, 0)));
+}
+
+/// A call that is cut off may have arrived, and may be going on: its units stay spent, it counts as in flight until its
+/// lease ends, and a message that is called once is unknown.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_a_call_took_that_was_cut_off_is_not_given_back() {
     let name = "stop-once";
     let broker = filled(name, 5).await;
     let downstream = Recorder::start(|_| slowly(Duration::from_secs(600))).await;
     let mut route = Route::new(name, downstream.address);
-    route.limits = vec!["repeats", "daily"];
+    route.limits = vec!["repeats", "daily", "calls"];
     route.downstream = "timeout = \"3s\"\n".to_owned();
     let mut config = config(name, vec![route]);
     config.tables = "[limits.daily]\nkind = \"sliding_log\"\nrate = \"2/1d\"\nlost_wait = \"0s\"\nkey = \"{{ body.n }}\"\n\
-         [limits.repeats]\nkind = \"once\"\nkey = \"{{ body.n }}\"\nlease = \"3s\"\non_unknown = \"dead_letter\"\nlost_wait = \"0s\"\n"
+         [limits.repeats]\nkind = \"once\"\nkey = \"{{ body.n }}\"\nlease = \"3s\"\non_unknown = \"dead_letter\"\nlost_wait = \"0s\"\n\
+         [limits.calls]\nkind = \"concurrency\"\nlimit = 8\nlease = \"1m\"\n"
         .to_owned();
     let running = start_in_this_process(&config);
     eventually(LONG, "calls under way", || downstream.count() == 5).await;
     let remains = running.pipeline.stop(Duration::from_millis(100)).await;
-    assert_eq!(remains.abandoned, 5, "{remains:?}");
-    let daemon = Daemon::start(&config);
-    eventually_async(LONG, "all are dead letters", || async {
-        let letters = broker.counts(&format!("{name}.dead")).await;
-        letters.map(|(ready, _)| ready) == Some(5)
-    })
-    .await;
+    assert_eq!(remains.cut_off, 5, "{remains:?}");
+    let dead = format!("{name}.dead");
+    assert_eq!(broker.counts(&dead).await, Some((5, 0)));
+    let mut daemon = Daemon::start(&config);
+    daemon.ready().await;
     assert_eq!(downstream.count(), 5, "none twice");
+    let file = daemon.config().display().to_string();
+    for (limit, key, left) in [("daily", vec!["3"], 1), ("calls", vec![], 3)] {
+        let show = ["limits", "show", limit, "--json", "--config", &file];
+        let output = program(&[&show[..3], &key, &show[3..]].concat()).output();
+        let text = output.unwrap().stdout;
+        let shown: serde_json::Value = serde_json::from_slice(&text).unwrap();
+        assert_eq!(shown["units"]["remaining"], left, "{shown}");
+    }
     daemon
-        .stop(&[NEW_SCHEDULE, "nothing is kept on disk", "dead letter"])
+        .stop(&[NEW_SCHEDULE, "nothing is kept on disk"])
         .await;
 }
 

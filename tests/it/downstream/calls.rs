@@ -8,7 +8,7 @@ use http::{Response, StatusCode};
 use http_body_util::Full;
 use secrecy::SecretString;
 use sluiced_core::judge::{Outcome, Silence};
-use sluiced_ports::dial::Credentials;
+use sluiced_net::dial::Credentials;
 use sluiced_ports::downstream::Status;
 use sluiced_settings::text::Length;
 use tokio::io::AsyncWriteExt;

@@ -3,8 +3,8 @@
 use secrecy::SecretString;
 use sluiced_core::judge::Outcome;
 use sluiced_http::HttpDownstream;
-use sluiced_ports::connect::Secret;
-use sluiced_ports::dial::Credentials;
+use sluiced_net::connect::Secret;
+use sluiced_net::dial::Credentials;
 use sluiced_ports::downstream::Downstream as _;
 use sluiced_settings::types::Http;
 

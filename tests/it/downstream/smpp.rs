@@ -9,10 +9,10 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use sluiced_net::connect::Secret;
+use sluiced_net::dial::Credentials;
 use sluiced_pdu::{Command, CommandStatus, Message as Sms, frame, plain, response};
 use sluiced_ports::clock;
-use sluiced_ports::connect::Secret;
-use sluiced_ports::dial::Credentials;
 use sluiced_ports::downstream::{Downstream as _, Facts, Judgement, LeaveBy, NotSent};
 use sluiced_ports::message::Message;
 use sluiced_settings::types::{Downstream, Smpp};

@@ -113,7 +113,7 @@ async fn more_calls_at_once_than_are_allowed_are_seen() {
     assert!((4..=6).contains(&at_once), "{at_once} at once");
 }
 
-/// Calls at even distances, this many a second, for this many milliseconds.
+/// Evenly spaced calls, this many a second, for this many milliseconds.
 fn flow(from: u64, units: u64, length: u64) -> Vec<Mono> {
     let count = units * length / 1_000;
     let at = |n| Mono::from_micros((from + n * length / count) * 1_000);

@@ -70,7 +70,7 @@ async fn an_input_that_is_missing_shows_on_the_link() {
     let dir = tempfile::tempdir().unwrap();
     let queue = start(Input::File(dir.path().join("none")), &dir);
     let mut link = queue.link();
-    let down = link.wait_for(|link| matches!(link, sluiced_ports::connect::Link::Down(_)));
+    let down = link.wait_for(|link| matches!(link, sluiced_ports::link::Link::Down(_)));
     assert!(within(BOUND, "down", down).await.is_ok());
     assert_eq!(queue.close(BOUND).await.given_back, 0);
 }

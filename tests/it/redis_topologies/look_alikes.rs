@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use sluiced_ports::connect::Link;
+use sluiced_ports::link::Link;
 use sluiced_ports::store::Store as _;
 use sluiced_store::redis::{RedisOptions, probe};
 

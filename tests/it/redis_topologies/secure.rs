@@ -3,7 +3,7 @@
 use std::fs;
 
 use secrecy::SecretString;
-use sluiced_ports::connect::{ClientCertificate, Tls};
+use sluiced_net::connect::{ClientCertificate, Tls};
 use sluiced_store::redis::{RedisOptions, probe};
 
 use super::{connect, down, lease, limit, options};

@@ -7,7 +7,7 @@ use std::time::Duration;
 use sluiced_amqp::rabbit::RabbitOptions;
 use sluiced_amqp::{QueueEvent, QueueEvents};
 use sluiced_core::judge::DeadReason;
-use sluiced_ports::connect::Tls;
+use sluiced_net::connect::Tls;
 use sluiced_ports::marks::Marks;
 use sluiced_ports::message::{HeaderValue, header};
 use sluiced_ports::queue::{Delivery, QueuePart, Verdict};

@@ -19,7 +19,7 @@ use tokio::time::{Instant, timeout_at};
 use super::list::{Checkpoint, Input, InputLines};
 use super::store::{InputMessage, LocalQueue};
 use sluiced_ports::clock;
-use sluiced_ports::connect::Link;
+use sluiced_ports::link::Link;
 use sluiced_ports::message::{HeaderValue, Headers, header};
 use sluiced_telemetry::LogLimit;
 

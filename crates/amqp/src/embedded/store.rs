@@ -18,7 +18,7 @@ use sluiced_core::gate::Tap;
 use sluiced_core::judge::DeadReason;
 use sluiced_core::parking::ParkedQueue;
 use sluiced_ports::clock;
-use sluiced_ports::connect::Link;
+use sluiced_ports::link::Link;
 use sluiced_ports::message::{HeaderValue, Headers, Message, header};
 use sluiced_ports::queue::{
     Delivery, HeaderPatch, Leftover, Settlement, SettlementSender, Verdict, ended_by, time_to_close,

@@ -35,8 +35,9 @@ use super::frame_filter::{Control, Greeting};
 use super::options::{BrokerAddress, RabbitOptions, addresses};
 use super::{RabbitError, reason};
 use crate::{BACKOFF, HEALTHY, LOG_EVERY, QueueEvents, Uncounted};
+use sluiced_net::connect::{Resolver, Secret};
 use sluiced_ports::clock;
-use sluiced_ports::connect::{Link, Resolver, Secret};
+use sluiced_ports::link::Link;
 use sluiced_ports::store::FleetNames;
 use sluiced_telemetry::LogLimit;
 

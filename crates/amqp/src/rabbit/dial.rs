@@ -2,7 +2,7 @@
 //!
 //! lapin takes the streams that it is given (`Streams`), so that its stream can be ours. Names are resolved
 //! here, before lapin has a thread: a lookup cannot be cancelled, so attempts for the same host share the one
-//! that is under way. TLS is that of `ports::connect`. The AMQP client could do this too, but only with a library
+//! that is under way. TLS is that of `net::connect`. The AMQP client could do this too, but only with a library
 //! for key stores that took a tenth of the whole build.
 
 use std::future::ready;
@@ -25,7 +25,7 @@ use tokio_util::compat::{Compat, TokioAsyncReadCompatExt as _};
 use super::RabbitError;
 use super::frame_filter::{Control, Filtered};
 use super::options::{BrokerAddress, FRAME_MAX, RabbitOptions};
-use sluiced_ports::connect::{Resolver, ServerStream, first_stream, secured};
+use sluiced_net::connect::{Resolver, ServerStream, first_stream, secured};
 
 /// Where to connect to, and how.
 pub(super) struct Dial<'a> {

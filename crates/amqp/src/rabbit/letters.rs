@@ -60,7 +60,7 @@ pub const BATCH_BYTES: usize = WINDOW;
 /// How long letters that are given back may take to be in their queue.
 const RETURN: Duration = Duration::from_secs(2);
 /// How often it is checked whether they are.
-const LOOK: Duration = Duration::from_millis(5);
+const CHECK_INTERVAL: Duration = Duration::from_millis(5);
 /// How long a reader can be seen after it took letters: longer than the replicas need to count them twice.
 const READER_STAYS: Duration = Duration::from_secs(60);
 /// How often a reader renews its sign.
@@ -356,7 +356,7 @@ impl Letters {
             if count >= expected || Instant::now() >= end {
                 return Ok(count);
             }
-            sleep(LOOK).await;
+            sleep(CHECK_INTERVAL).await;
         }
     }
 

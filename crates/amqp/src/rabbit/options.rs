@@ -11,7 +11,7 @@ use url::{Host, Url};
 use super::RabbitError;
 use sluiced_core::ladder::Ladder;
 use sluiced_core::parking::ParkedQueue;
-use sluiced_ports::connect::{Secret, Tls};
+use sluiced_net::connect::{Secret, Tls};
 use sluiced_settings::types::{RabbitMq, Results, Route, Settings};
 use sluiced_settings::urls::is_encoded;
 

@@ -44,6 +44,8 @@ pub(super) struct RouteQueues {
     renew_at: Mutex<Instant>,
     /// For errors about dead letters that are gone: a policy may drop them one by one.
     fewer: LogLimit,
+    /// For warnings about copies that lost headers.
+    pub(super) shortened: LogLimit,
 }
 
 impl RouteQueues {
@@ -68,6 +70,7 @@ impl RouteQueues {
             unusable: Unusable::default(),
             renew_at: Mutex::new(renew_at),
             fewer: LogLimit::new(LOG_EVERY),
+            shortened: LogLimit::new(LOG_EVERY),
         }
     }
 

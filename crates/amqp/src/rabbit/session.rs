@@ -50,7 +50,7 @@ use sluiced_core::acks::{AckKind, Batch, Frame};
 use sluiced_core::gate::Tap;
 use sluiced_core::parking::ParkedQueue;
 use sluiced_ports::clock;
-use sluiced_ports::connect::Link;
+use sluiced_ports::link::Link;
 use sluiced_ports::queue::{Delivery, Leftover, Settlement, SettlementSender, time_to_close};
 use unsettled::Unsettled;
 use verdicts::{PublishingVerdict, to_end_of_queue};
@@ -61,7 +61,7 @@ pub(super) use kept::KeptVerdicts;
 /// Deliveries and verdicts that are handled before the other side gets its turn.
 const BURST: usize = 256;
 /// How often the channel is checked: if it has no consumer, nothing reports that it ended.
-const HEALTH: Duration = Duration::from_millis(250);
+const CHANNEL_CHECK: Duration = Duration::from_millis(250);
 
 /// What a settled delivery is counted as: the route that gave the verdict, and the verdict's label.
 type Label = (Arc<str>, &'static str);
@@ -111,8 +111,8 @@ impl Session {
         let (sink, settlements) = SettlementSender::new();
         Ok(Self {
             unsettled: Unsettled::new(&context.route, consumers.prefetches()),
-            publisher: Publisher::start(Arc::clone(&context.publishing)),
-            results: Publisher::start(Arc::clone(&context.publishing)),
+            publisher: Publisher::start(Arc::clone(&context.queues)),
+            results: Publisher::start(Arc::clone(&context.queues)),
             counting: Counting::start(&context.queues),
             context,
             live,
@@ -144,7 +144,7 @@ impl Session {
         tap: &mut watch::Receiver<Tap>,
         closing: &mut watch::Receiver<Option<Instant>>,
     ) -> Result<Instant, RabbitError> {
-        let mut health = interval(HEALTH);
+        let mut health = interval(CHANNEL_CHECK);
         health.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut inbox: Vec<Settlement> = Vec::with_capacity(BURST);
         tap.mark_changed();
@@ -233,6 +233,7 @@ impl Session {
         }
         if delivery.redelivered {
             self.context
+                .queues
                 .events
                 .note(&self.context.route.name, QueueEvent::Redelivered);
         }
@@ -301,6 +302,7 @@ impl Session {
         }
         for ((route, verdict), count) in counts {
             self.context
+                .queues
                 .events
                 .note(&route, QueueEvent::Settled { verdict, count });
         }

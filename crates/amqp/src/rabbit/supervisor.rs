@@ -9,40 +9,26 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 
-use super::RabbitError;
-use super::connections::Connections;
-use super::options::{RabbitOptions, RouteOptions};
+use super::options::RouteOptions;
 use super::queues::RouteQueues;
 use super::session::{Ended, KeptVerdicts, RouteContext, Session};
-use crate::{BACKOFF, HEALTHY, LOG_EVERY, QueueEvents, REFUSED};
+use super::{RabbitError, RabbitQueue};
+use crate::{BACKOFF, HEALTHY, LOG_EVERY, REFUSED};
 use sluiced_core::backoff::Backoff;
 use sluiced_core::time::Mono;
 use sluiced_ports::clock;
-use sluiced_ports::connect::Link;
-use sluiced_ports::marks::Marks;
+use sluiced_ports::link::Link;
 use sluiced_ports::queue::{Leftover, ServeChannels, Subscription};
 use sluiced_telemetry::LogLimit;
 
-/// What a route is supervised with.
-pub(super) struct Supervision {
-    pub(super) route: Arc<RouteOptions>,
-    pub(super) kept: Arc<KeptVerdicts>,
-    pub(super) marks: Marks,
-    pub(super) options: Arc<RabbitOptions>,
-    pub(super) connections: Arc<Connections>,
-    pub(super) events: Arc<dyn QueueEvents>,
-}
-
-/// Starts to supervise a route. Must run inside a tokio runtime.
-pub(super) fn start(supervision: Supervision) -> Subscription {
-    let Supervision {
-        route,
-        kept,
-        marks,
-        options,
-        connections,
-        events,
-    } = supervision;
+/// Starts to supervise a route of this broker. Must run inside a tokio runtime.
+pub(super) fn start(
+    broker: &RabbitQueue,
+    route: Arc<RouteOptions>,
+    kept: Arc<KeptVerdicts>,
+) -> Subscription {
+    let (options, events) = (Arc::clone(&broker.options), Arc::clone(&broker.events));
+    let (connections, marks) = (Arc::clone(&broker.connections), broker.marks.clone());
     // Shared by all routes: the last one that leaves closes them.
     let used = Arc::clone(&connections);
     let subscription = Subscription::start(|channels| {
@@ -54,13 +40,12 @@ pub(super) fn start(supervision: Supervision) -> Subscription {
     subscription.leaving(async move |end| used.leave(end).await)
 }
 
-/// Runs sessions until the route is closed.
-async fn supervise(context: Arc<RouteContext>, channels: ServeChannels) {
+/// Runs sessions until the route is closed. Returns what the last one left.
+async fn supervise(context: Arc<RouteContext>, channels: ServeChannels) -> Leftover {
     let ServeChannels {
         mut tap,
         mut closing,
         link,
-        leftover,
         ..
     } = channels;
     let mut history = SessionHistory {
@@ -112,7 +97,7 @@ async fn supervise(context: Arc<RouteContext>, channels: ServeChannels) {
         }
     };
     link.send_replace(Link::Down("closed".into()));
-    leftover.send_replace(Some(left_at_end));
+    left_at_end
 }
 
 /// The recent failures of a route's sessions: whether to log them, and how long to wait.
@@ -172,7 +157,7 @@ enum NotOpen {
 }
 
 async fn open(context: &Arc<RouteContext>, on_own_connection: bool) -> Result<Session, NotOpen> {
-    let connections = &context.connections;
+    let connections = &context.queues.connections;
     let consuming = &connections.consuming;
     // Whether the broker can be reached is found out, and reported, while the store is away, too.
     consuming.acquire().await.map_err(NotOpen::Connection)?;

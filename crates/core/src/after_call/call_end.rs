@@ -78,7 +78,7 @@ pub enum OnceRule {
 pub enum ThrottleSubject {
     /// Nothing: the other calls show it.
     #[default]
-    Unsaid,
+    Unnamed,
     /// The paced limit, and so everything.
     All,
     /// A key of a keyed limit; all messages of the route have it, or only some.
@@ -121,7 +121,7 @@ pub struct CallEnd<'a> {
     pub once: OnceRule,
     /// The rules of the route that made the call.
     pub rules: CallRules,
-    /// The distance between two slots; zero where nothing is paced.
+    /// The interval between two slots; zero where nothing is paced.
     pub interval: Duration,
     /// What the answer says that the call used, for each limit with `actual` that counts the message.
     pub used: &'a [AnswerUsage],

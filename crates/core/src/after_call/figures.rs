@@ -62,7 +62,7 @@ pub enum Used {
         correction: Option<WrongEstimate>,
     },
     /// The answer says no number and need not: it refuses or fails.
-    Unsaid,
+    Absent,
     /// The answer should say a number and does not, or there is no answer.
     Unreadable {
         /// There is no answer.
@@ -76,7 +76,7 @@ pub enum Used {
 }
 
 impl AnswerUsage {
-    pub(super) fn follows(self, call: &CallEnd<'_>) -> Used {
+    pub(super) fn judge(self, call: &CallEnd<'_>) -> Used {
         let most = most_plausible(self.estimate, self.most);
         match self.units {
             Some(units) if units > most => Used::Implausible { most },
@@ -93,7 +93,7 @@ impl AnswerUsage {
             None if call.outcome == Outcome::Accepted => Used::Unreadable {
                 is_unanswered: false,
             },
-            None => Used::Unsaid,
+            None => Used::Absent,
         }
     }
 }
@@ -153,11 +153,11 @@ pub enum QuotaOf {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QuotaOutcome {
     /// The answer says nothing and need not: it refuses or fails.
-    Unsaid,
+    Absent,
     /// The answer should say something, and cannot be read.
     Unreadable,
     /// The answer says what is left in one of the provider's windows at least.
-    Said {
+    Reported {
         /// What is left in the smallest window.
         least: Remaining,
         /// The window is used up for longer than is believed.
@@ -197,16 +197,16 @@ pub fn in_flight(per_second: f64, call: Duration, horizon: Duration) -> u64 {
 }
 
 impl AnswerQuota<'_> {
-    pub(super) fn follows(&self, call: &CallEnd<'_>) -> QuotaOutcome {
+    pub(super) fn judge(&self, call: &CallEnd<'_>) -> QuotaOutcome {
         let Some(windows) = self.left else {
             return match call.outcome {
                 Outcome::Accepted => QuotaOutcome::Unreadable,
-                _ => QuotaOutcome::Unsaid,
+                _ => QuotaOutcome::Absent,
             };
         };
         let smallest = |window: &&Remaining| (window.units, Reverse(window.reset));
         let Some(least) = windows.iter().min_by_key(smallest) else {
-            return QuotaOutcome::Unsaid;
+            return QuotaOutcome::Absent;
         };
         let (is_implausible, then) = match self.of {
             QuotaOf::Key { cost } => self.of_key(least, cost),
@@ -216,7 +216,7 @@ impl AnswerQuota<'_> {
             }
             QuotaOf::Another => (false, QuotaConsequence::Nothing),
         };
-        QuotaOutcome::Said {
+        QuotaOutcome::Reported {
             least: *least,
             is_implausible,
             then,

@@ -48,7 +48,7 @@ fn call(outcome: Outcome, reply: Result<AnswerStatus, Silence>) -> CallEnd<'stat
         began: now(Duration::ZERO).local,
         is_probe: false,
         outcome,
-        throttles: ThrottleSubject::Unsaid,
+        throttles: ThrottleSubject::Unnamed,
         reply,
         maybe_delivered: reply != Err(Silence::Connection),
         has_rest: false,

@@ -19,10 +19,10 @@ pub struct Slot {
     /// Until when the call may leave.
     pub leave_by: Mono,
     /// How far apart it and the others of the same message may lie.
-    pub spread: Duration,
+    pub slot_span: Duration,
 }
 
-/// A lease: slots in a row, at the distance of the pace that they were granted at.
+/// A lease: slots in a row, at the interval of the pace that they were granted at.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Lease {
     pub(super) grant: Grant,
@@ -139,7 +139,7 @@ impl HeldSlots {
             at,
             due: lease.grant.slot(&lease.pace, u64::from(lease.used)),
             leave_by,
-            spread: lease.pace.spread(),
+            slot_span: lease.pace.slot_span(),
         })
     }
 

@@ -14,7 +14,7 @@ use crate::time::StoreTime;
 /// A replica that did not ask for this long is gone.
 pub const GONE: Duration = Duration::from_secs(5);
 /// No more than these are remembered; commands ask, too.
-const MOST: usize = 1_000;
+const MAX_REMEMBERED: usize = 1_000;
 
 /// When each replica asked last.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -37,7 +37,7 @@ impl Askers {
         }
         let is_known = self.seen.remove(replica).is_some();
         let others = self.seen.len();
-        if is_known || others < MOST {
+        if is_known || others < MAX_REMEMBERED {
             self.seen.insert(replica.to_owned(), now);
         }
         others
@@ -69,9 +69,9 @@ mod tests {
     fn no_more_are_remembered_than_a_fleet_has() {
         let now = StoreTime::from_micros(1_795_228_193_000_012);
         let mut askers = Askers::default();
-        for replica in 0..2 * MOST {
+        for replica in 0..2 * MAX_REMEMBERED {
             askers.ask(&replica.to_string(), false, now);
         }
-        assert_eq!(askers.seen.len(), MOST);
+        assert_eq!(askers.seen.len(), MAX_REMEMBERED);
     }
 }

@@ -93,7 +93,10 @@ impl StoreWatch {
         {
             return Some(step);
         }
-        if let Some(step) = self.clock.follow(sent, entered.now, received, FINE) {
+        if let Some(step) = self
+            .clock
+            .learn_or_restart(sent, entered.now, received, FINE)
+        {
             self.seen = Some((step, received));
             // Reported even if another replica reported a step and a newer generation began: the clock may
             // have stepped once more after that, and then no replica would report it.

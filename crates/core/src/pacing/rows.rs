@@ -54,7 +54,7 @@ impl Rows {
         let holder = self.holder_mut(row)?;
         let due = holder.due(now);
         let missed = holder.take_missed();
-        let counts = !holder.pace().spread().is_zero();
+        let counts = !holder.pace().slot_span().is_zero();
         if row == Row::Main {
             self.missed_by
                 .extend(missed.iter().map(|slot| now.since(slot.at)));
@@ -104,7 +104,7 @@ impl Rows {
 
     /// How many of the next messages, with these costs, have their slots already.
     pub(super) fn provided(&self, costs: &[u64]) -> usize {
-        let spread = self.main.pace().spread();
+        let slot_span = self.main.pace().slot_span();
         let collected = self.collected_main().map(|slot| slot.at);
         let mut run = VecDeque::new();
         let mut provided = 0;
@@ -112,7 +112,10 @@ impl Rows {
             let Some(cost) = costs.get(provided) else {
                 break;
             };
-            while run.front().is_some_and(|early| at.since(*early) > spread) {
+            while run
+                .front()
+                .is_some_and(|early| at.since(*early) > slot_span)
+            {
                 run.pop_front();
             }
             run.push_back(at);
@@ -154,8 +157,8 @@ impl Rows {
         // The store's time is exact, the local clock does not step: both must be near.
         let headroom = self.main.pace().headroom();
         let far = |(_, early): &(Row, Slot)| {
-            let spread = early.spread.min(slot.spread);
-            slot.due.since(early.due) > spread || slot.at.since(early.at) > spread + headroom
+            let slot_span = early.slot_span.min(slot.slot_span);
+            slot.due.since(early.due) > slot_span || slot.at.since(early.at) > slot_span + headroom
         };
         while self.collected.front().is_some_and(far) {
             self.collected.pop_front();

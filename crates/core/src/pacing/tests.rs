@@ -24,7 +24,7 @@ fn slot(at: u64) -> Slot {
         due: StoreTime::from_micros(at + 7_000_000),
         at: Mono::from_micros(at),
         leave_by: Mono::from_micros(at),
-        spread: Duration::from_millis(20),
+        slot_span: Duration::from_millis(20),
     }
 }
 

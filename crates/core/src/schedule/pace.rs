@@ -26,7 +26,7 @@ pub(super) const STEP_TOLERANCE: u64 = 100_000;
 /// The longest freeze; a longer one counts as this.
 pub const FREEZE_MAX: Duration = MAX_WINDOW;
 
-/// Where slots are further apart than this, a new replica does not wait for the distance of two.
+/// Where slots are further apart than this, a new replica does not wait for the interval between two.
 const INTERVAL_TRUSTED: u64 = 1_000_000;
 /// Added to every guard for the rounding of integer arithmetic and clock mapping.
 const GUARD_SLACK: u64 = 1_000;
@@ -48,7 +48,7 @@ pub struct Pace {
     pub(super) horizon: u64,
     pub(super) headroom: u64,
     pub(super) late: u64,
-    pub(super) spread: u64,
+    pub(super) slot_span: u64,
     pub(super) batch: u64,
     pub(super) max_cost: u64,
 }
@@ -70,7 +70,7 @@ impl Pace {
             horizon,
             headroom,
             late: micros(parts.late).min(headroom),
-            spread: 0,
+            slot_span: 0,
             batch: batch(units, period, horizon),
             max_cost: 1,
         }
@@ -88,13 +88,13 @@ impl Pace {
         let stretched = (u128::from(self.period) * u128::from(self.units))
             .div_ceil(u128::from(self.units - beyond));
         let period = u64::try_from(stretched).unwrap_or(u64::MAX);
-        let spread = period - self.period;
+        let slot_span = period - self.period;
         let horizon = self
             .horizon
-            .max(spread.saturating_mul(3).min(COST_HORIZON_MAX));
+            .max(slot_span.saturating_mul(3).min(COST_HORIZON_MAX));
         // A replica that gets the slots of a message one by one, with slots of others in between,
         // could never send it. So one lease holds them all, if the horizon reaches that far.
-        let max_cost = if spread.saturating_mul(2) <= horizon {
+        let max_cost = if slot_span.saturating_mul(2) <= horizon {
             beyond + 1
         } else {
             1
@@ -104,20 +104,20 @@ impl Pace {
             max_cost,
             horizon,
             period,
-            spread,
+            slot_span,
             ..self
         }
     }
 
-    /// This pace where the slots of one message lie up to `spread` apart: a call may be that much
+    /// This pace where the slots of one message lie up to `slot_span` apart: a call may be that much
     /// later.
     #[must_use]
-    pub const fn with_spread(self, spread: Duration) -> Self {
-        let spread = micros(spread);
-        let period = self.period + spread;
+    pub const fn with_slot_span(self, slot_span: Duration) -> Self {
+        let slot_span = micros(slot_span);
+        let period = self.period + slot_span;
         Self {
             period,
-            spread,
+            slot_span,
             batch: batch(self.units, period, self.horizon),
             ..self
         }
@@ -125,8 +125,8 @@ impl Pace {
 
     /// How far apart the first and the last slot of one message may lie.
     #[must_use]
-    pub const fn spread(&self) -> Duration {
-        Duration::from_micros(self.spread)
+    pub const fn slot_span(&self) -> Duration {
+        Duration::from_micros(self.slot_span)
     }
 
     /// The units that any window may hold, per second.
@@ -142,7 +142,7 @@ impl Pace {
     }
 
     const fn window(&self) -> u64 {
-        self.period - self.headroom - self.spread
+        self.period - self.headroom - self.slot_span
     }
 
     /// Units per [`Pace::period`].
@@ -178,7 +178,7 @@ impl Pace {
     /// By how much the period is longer than the window: the headroom, and the span of the slots of one message.
     #[must_use]
     pub const fn headroom_in_all(&self) -> Duration {
-        Duration::from_micros(self.headroom + self.spread)
+        Duration::from_micros(self.headroom + self.slot_span)
     }
 
     /// How late a call may arrive after its slot.
@@ -200,14 +200,14 @@ impl Pace {
         self.max_cost
     }
 
-    /// The distance between two slots, rounded up to a whole microsecond.
+    /// The interval between two slots, rounded up to a whole microsecond.
     #[must_use]
     pub const fn interval(&self) -> Duration {
         Duration::from_micros(self.period.div_ceil(self.units))
     }
 
     /// How long after `now` a schedule must start when earlier grants are unknown: all of them have been used or
-    /// dropped by then, and the next slot keeps its distance to the last of them.
+    /// dropped by then, and the next slot keeps its interval to the last of them.
     #[must_use]
     pub const fn guard(&self) -> Duration {
         Duration::from_micros(self.guard_micros())
@@ -225,7 +225,7 @@ impl Pace {
     /// For how long a replica must have known a generation, and its own mapping of the store's
     /// clock must have held, before it may take slots. By then, replicas that have not noticed the
     /// step yet have used all of their slots. It is as long as the guard, but for limits slower
-    /// than one a second it counts one second for the distance between two slots, so that a start does
+    /// than one a second it counts one second for the interval between two slots, so that a start does
     /// not take hours.
     #[must_use]
     pub const fn distrust(&self) -> Duration {

@@ -7,6 +7,7 @@ use super::Scheduler;
 use super::key_queues::{KeyAnswer, PROBE};
 use crate::after_call::KeyChanges;
 use crate::message::{KeyId, Queued};
+use crate::refusals::Refusals;
 use crate::time::Mono;
 
 impl<T: Queued> Scheduler<T> {
@@ -64,10 +65,12 @@ impl<T: Queued> Scheduler<T> {
         self.key_queues.note_refusal(key, until);
     }
 
-    /// A call was made for a key that the downstream refuses: no other one is made before its answer, or for so long
-    /// that there will be none.
-    pub fn note_probe(&mut self, key: KeyId, now: Mono) {
-        self.key_queues.note_refusal(key, now + PROBE);
+    /// A call of a message with these keys has begun. For a key that the downstream refuses, no other call is made
+    /// before the answer, or for so long that there will be none.
+    pub fn note_call(&mut self, keys: &[KeyId], refusals: &Refusals, now: Mono) {
+        for key in refusals.refused_among(keys) {
+            self.key_queues.note_refusal(key, now + PROBE);
+        }
     }
 
     /// Permits ran out before they were used: fewer are wanted at a time.

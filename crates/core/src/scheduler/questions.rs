@@ -20,7 +20,7 @@
 use std::time::Duration;
 
 use crate::backoff::{Backoff, Failures};
-use crate::distance::{MARGIN, permit_needs};
+use crate::distance::{MARGIN, min_permit_validity};
 use crate::jitter::Jitter;
 use crate::pacing::Pacing;
 use crate::time::{ClockMap, Mono, StoreTime, smoothed};
@@ -243,7 +243,7 @@ impl Questions {
     /// The shortest time for which permits must be valid, with the store as far away as it is.
     #[must_use]
     pub fn needs(&self) -> Duration {
-        permit_needs(self.slow_trip())
+        min_permit_validity(self.slow_trip())
     }
 
     /// A slow round trip: the mean and four times the deviation. Zero before the first.
@@ -319,7 +319,7 @@ impl Questions {
             self.most_at_once = (self.most_at_once + self.most_at_once / 16 + 1).min(MOST_WANTED);
         }
         let fine = GOOD_CLOCK_ERROR.min(self.permit_validity / 4);
-        self.clock.follow(sent, decided, now, fine);
+        self.clock.learn_or_restart(sent, decided, now, fine);
         // It was decided after the question was sent, and not before the time of the mapping.
         let error = self.clock.error(now).unwrap_or_default();
         let mapped = self.clock.to_mono(decided).map(|at| at - error);

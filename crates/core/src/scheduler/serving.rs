@@ -169,7 +169,7 @@ impl<T: Queued> Scheduler<T> {
     }
 
     /// Takes out messages whose limit has no slot for `wait`, each with the time until its own slot, so that they do
-    /// not come back all at once. `interval` is the distance between two slots.
+    /// not come back all at once. `interval` is the time between two slots.
     pub fn extract_denied(
         &mut self,
         is_denied: impl FnMut(&T) -> bool,

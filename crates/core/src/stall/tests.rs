@@ -55,7 +55,7 @@ fn the_bound_follows_from_the_configuration() {
     assert_eq!(longest_standstill(Some(&pace("5/1h", 5, 120)), near), LEAST);
     // The slots of one message lie up to so far apart.
     let dear = pace("100/1m", 5, 120).with_costs_up_to(Cost::new(NonZeroU32::new(50).expect("50")));
-    assert!(longest_standstill(Some(&dear), near) > dear.spread() + dear.horizon());
+    assert!(longest_standstill(Some(&dear), near) > dear.slot_span() + dear.horizon());
     assert!(longest_standstill(None, Duration::from_secs(1)) == Duration::from_secs(10));
 }
 

@@ -129,7 +129,7 @@ impl ClockMap {
 
     /// As [`ClockMap::learn`], but after a step the mapping starts again: times by the old one would be wrong
     /// by the step. Returns the step; `None`: the answer fits the mapping, or is the first.
-    pub fn follow(
+    pub fn learn_or_restart(
         &mut self,
         sent: Mono,
         store: StoreTime,

@@ -22,7 +22,7 @@ use super::redirect;
 use crate::answer::CallFailure;
 use crate::transport::AnswerBody;
 use sluiced_core::judge::{Outcome, Silence};
-use sluiced_ports::dial::Misconfigured;
+use sluiced_net::dial::Misconfigured;
 use sluiced_ports::downstream::{Answer, Facts, Judgement, MAX_ANSWER, Status};
 use sluiced_ports::message::Message;
 use sluiced_settings::text::TemplateText;
@@ -250,6 +250,11 @@ impl AnswerReader {
             outcome: if goes_on { self.judge.refusal() } else { again },
             ..self.judge_silence(Silence::Connection, CallFailure::not_delivered(detail))
         }
+    }
+
+    /// What it means that an answer does not come in time.
+    pub(crate) fn timed_out(&self) -> Outcome {
+        self.judge.judge_silence(Silence::Timeout)
     }
 
     pub(crate) fn judge_silence(&self, silence: Silence, failure: CallFailure) -> Judgement {

@@ -2,7 +2,7 @@
 //!
 //! Problem: the first slot must not wait for a handshake, and a request made only to warm a
 //! connection would count against the limit. So `WarmConnector` sits between the client's pool and
-//! the network, and keeps connections that are open, TLS included, and have carried nothing (`spares`).
+//! the network, and keeps connections that are open, TLS included, and have carried nothing (`warm`).
 //! When the pool asks for a new connection it gets one of those, if one is still good: younger than
 //! the idle timeout, not closed by the peer, and silent. `egress` is the network, perhaps through a proxy; `lifetime`
 //! says for how long each connection is used.
@@ -34,11 +34,11 @@ use tower_service::Service;
 use super::egress::{ConnectError, Dns, Egress, Proxy};
 use super::lifetime::Lifetimes;
 use super::places::Places;
-use super::spares::{SpareState, Spares};
+use super::warm::{WarmConnections, WarmState};
 use super::write_check::CheckedIo;
 use crate::hosts::{AllowedHosts, usual_port};
+use sluiced_net::dial::connect_detail;
 use sluiced_ports::clock;
-use sluiced_ports::dial::connect_detail;
 use sluiced_ports::lock;
 use sluiced_settings::types::HttpVersion;
 
@@ -74,26 +74,26 @@ pub(crate) fn network(
     }
 }
 
-/// Opens connections, or returns one that is open already. Clones share the spare connections.
+/// Opens connections, or returns one that is open already. Clones share the warm connections.
 #[derive(Clone)]
 pub(crate) struct WarmConnector {
     network: HttpsConnector<Egress>,
     connect_timeout: Duration,
     lifetimes: Arc<Lifetimes>,
-    places: Places<PlaceSpares>,
+    places: Places<WarmPlace>,
 }
 
-/// The spare connections to one place, and what they need.
-struct PlaceSpares {
+/// The warm connections to one place, and what they need.
+struct WarmPlace {
     /// Scheme and authority.
     origin: Uri,
     timeout: Duration,
     /// A task closes those that are too old.
     discards: AtomicBool,
-    spares: Mutex<Spares<Spare>>,
+    warm: Mutex<WarmConnections<WarmConnection>>,
 }
 
-struct Spare {
+struct WarmConnection {
     connection: Connection,
     opened: Instant,
 }
@@ -110,19 +110,19 @@ impl WarmConnector {
         Self {
             network,
             connect_timeout,
-            places: Places::new(origin, |origin| PlaceSpares::new(origin, timeout)),
+            places: Places::new(origin, |origin| WarmPlace::new(origin, timeout)),
             lifetimes,
         }
     }
 
-    /// Opens spare connections up to `wanted`, within `bound`. The error says what failed.
+    /// Opens warm connections up to `wanted`, within `bound`. The error says what failed.
     pub(crate) async fn warm(&self, wanted: usize, bound: Duration) -> Result<(), String> {
         let Some(place) = self.places.only() else {
             return Ok(());
         };
         place.discard_stale();
-        let missing = lock(&place.spares).want(wanted);
-        let (opened, failure) = self.open_spares(place, missing, bound).await;
+        let missing = lock(&place.warm).want(wanted);
+        let (opened, failure) = self.open_warm(place, missing, bound).await;
         match failure {
             Some(why) => Err(format!("{opened} of {missing} connections opened: {why}")),
             None => Ok(()),
@@ -130,18 +130,18 @@ impl WarmConnector {
     }
 
     /// A message will be called at this URL: opens a connection in the background if its host is from the message and
-    /// has no spare one. Must be called inside a tokio runtime.
+    /// has no warm one. Must be called inside a tokio runtime.
     pub(crate) fn open_ahead(&self, url: &Uri) {
         if self.places.only().is_none()
-            && let Some(place) = self.spares_of(url)
+            && let Some(place) = self.warm_place(url)
         {
-            let missing = lock(&place.spares).want_first(clock::now());
+            let missing = lock(&place.warm).want_first(clock::now());
             self.open_later(place, missing);
         }
     }
 
-    /// Opens spare connections in the background.
-    fn open_later(&self, place: Arc<PlaceSpares>, missing: usize) {
+    /// Opens warm connections in the background.
+    fn open_later(&self, place: Arc<WarmPlace>, missing: usize) {
         if missing == 0 {
             return;
         }
@@ -149,21 +149,21 @@ impl WarmConnector {
         tokio::spawn(async move {
             // If this fails, calls fail in the same way and report it.
             let bound = this.connect_timeout;
-            this.open_spares(&place, missing, bound).await;
+            this.open_warm(&place, missing, bound).await;
         });
     }
 
-    /// The spare connections to a place.
-    fn spares_of(&self, to: &Uri) -> Option<Arc<PlaceSpares>> {
+    /// The warm connections to a place.
+    fn warm_place(&self, to: &Uri) -> Option<Arc<WarmPlace>> {
         let timeout = self.lifetimes.unused_time();
-        let new = |origin| PlaceSpares::new(origin, timeout);
+        let new = |origin| WarmPlace::new(origin, timeout);
         self.places.find_or_make(to, clock::now(), new)
     }
 
     /// Opens this many, within `bound`: how many it opened, and why not all of them.
-    async fn open_spares(
+    async fn open_warm(
         &self,
-        place: &Arc<PlaceSpares>,
+        place: &Arc<WarmPlace>,
         missing: usize,
         bound: Duration,
     ) -> (usize, Option<String>) {
@@ -185,15 +185,15 @@ impl WarmConnector {
                 }
             };
             opened += usize::from(connection.is_some());
-            let spare = connection.map(|connection| Spare {
+            let warm = connection.map(|connection| WarmConnection {
                 connection,
                 opened: Instant::now(),
             });
-            lock(&place.spares).add_opened(spare);
+            lock(&place.warm).add_opened(warm);
         }
         if failure.is_some() {
             let now = clock::now();
-            lock(&place.spares).note_refusal(now, rand::random());
+            lock(&place.warm).note_refusal(now, rand::random());
         }
         place.discard_later();
         (opened, failure)
@@ -224,26 +224,26 @@ impl Service<Uri> for WarmConnector {
     }
 
     fn call(&mut self, to: Uri) -> Self::Future {
-        let Some(place) = self.spares_of(&to) else {
+        let Some(place) = self.warm_place(&to) else {
             return self.open(to);
         };
-        let spare = place.take();
-        let missing = lock(&place.spares).missing(clock::now());
+        let warm = place.take();
+        let missing = lock(&place.warm).missing(clock::now());
         self.open_later(place, missing);
-        match spare {
+        match warm {
             Some(connection) => Box::pin(ready(Ok(connection))),
             None => self.open(to),
         }
     }
 }
 
-impl PlaceSpares {
+impl WarmPlace {
     fn new(origin: Uri, timeout: Duration) -> Self {
         Self {
             origin,
             timeout,
             discards: AtomicBool::new(false),
-            spares: Mutex::new(Spares::new()),
+            warm: Mutex::new(WarmConnections::new()),
         }
     }
 
@@ -261,7 +261,7 @@ impl PlaceSpares {
                     return;
                 };
                 place.discard_stale();
-                if lock(&place.spares).ready() == 0 {
+                if lock(&place.warm).ready() == 0 {
                     place.discards.store(false, Ordering::Relaxed);
                     return;
                 }
@@ -269,35 +269,35 @@ impl PlaceSpares {
         });
     }
 
-    /// A good spare connection, if there is one.
+    /// A good warm connection, if there is one.
     fn take(&self) -> Option<Connection> {
         let now = clock::now();
-        let look = |spare: &mut Spare| spare.look(self.timeout);
-        let spare = lock(&self.spares).take(look, now, rand::random());
-        spare.map(|spare| spare.connection)
+        let look = |warm: &mut WarmConnection| warm.look(self.timeout);
+        let warm = lock(&self.warm).take(look, now, rand::random());
+        warm.map(|warm| warm.connection)
     }
 
-    /// Closes spare connections that are no longer good.
+    /// Closes warm connections that are no longer good.
     fn discard_stale(&self) {
         let now = clock::now();
-        let look = |spare: &mut Spare| spare.look(self.timeout);
-        lock(&self.spares).discard(look, now, rand::random());
+        let look = |warm: &mut WarmConnection| warm.look(self.timeout);
+        lock(&self.warm).discard(look, now, rand::random());
     }
 }
 
-impl Spare {
+impl WarmConnection {
     /// Reads without waiting: on a good connection that carried no request there is nothing to
     /// read. (TLS session tickets are consumed on the way.)
-    fn look(&mut self, idle_timeout: Duration) -> SpareState {
+    fn look(&mut self, idle_timeout: Duration) -> WarmState {
         if self.opened.elapsed() >= idle_timeout {
-            return SpareState::Old;
+            return WarmState::Old;
         }
         let mut byte = [0];
         let mut buffer = ReadBuf::new(&mut byte);
         let mut cx = Context::from_waker(Waker::noop());
         match Pin::new(&mut self.connection).poll_read(&mut cx, buffer.unfilled()) {
-            Poll::Pending => SpareState::Good,
-            Poll::Ready(_) => SpareState::Closed,
+            Poll::Pending => WarmState::Good,
+            Poll::Ready(_) => WarmState::Closed,
         }
     }
 }
@@ -305,13 +305,13 @@ impl Spare {
 impl fmt::Debug for WarmConnector {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // Hosts from messages are not shown.
-        let (origin, spare) = match self.places.only() {
-            Some(place) => (Some(&place.origin), lock(&place.spares).ready()),
+        let (origin, warm) = match self.places.only() {
+            Some(place) => (Some(&place.origin), lock(&place.warm).ready()),
             None => (None, self.places.len()),
         };
         f.debug_struct("WarmConnector")
             .field("origin", &origin)
-            .field("spare", &spare)
+            .field("warm", &warm)
             .finish_non_exhaustive()
     }
 }

@@ -32,8 +32,8 @@ use self::tunnel::TunnelError;
 use super::connect::place;
 use crate::fields::basic;
 use crate::hosts::AllowedHosts;
-use sluiced_ports::connect::{Resolver, Secret};
-use sluiced_ports::dial::{Misconfigured, connect_detail};
+use sluiced_net::connect::{Resolver, Secret};
+use sluiced_net::dial::{Misconfigured, connect_detail};
 use sluiced_settings::types::Http;
 
 /// Why no connection was opened.

@@ -10,8 +10,8 @@ use secrecy::ExposeSecret;
 use super::reading::Reread;
 use super::sign::AnySigner;
 use crate::fields::basic;
-use sluiced_ports::connect::Secret;
-use sluiced_ports::dial::Misconfigured;
+use sluiced_net::connect::Secret;
+use sluiced_net::dial::Misconfigured;
 use sluiced_settings::types::Auth;
 
 /// The header of these credentials, with the secret as it was read last. `None`: each call is signed instead.

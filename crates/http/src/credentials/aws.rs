@@ -26,8 +26,8 @@ use secrecy::ExposeSecret as _;
 
 pub(crate) use self::credentials::Credentials;
 use crate::url::host_header;
-use sluiced_ports::connect::Secret;
-use sluiced_ports::dial::Misconfigured;
+use sluiced_net::connect::Secret;
+use sluiced_net::dial::Misconfigured;
 use sluiced_ports::downstream::Undecodable;
 use sluiced_ports::lock;
 use sluiced_settings::types::{AwsCredentials, AwsSigv4};

@@ -12,8 +12,8 @@ use http::StatusCode;
 use secrecy::{ExposeSecret as _, SecretString};
 
 use super::reading::{Reread, SecretVersion};
-use sluiced_ports::connect::Secret;
-use sluiced_ports::dial::Misconfigured;
+use sluiced_net::connect::Secret;
+use sluiced_net::dial::Misconfigured;
 use sluiced_template::SecretValues;
 
 /// The secrets that the templates of one route name.

@@ -42,15 +42,15 @@ use self::state::{Token, TokenState};
 use super::aws::Credentials as AwsCredentials;
 use crate::connections::connect::network;
 use crate::connections::egress::Proxy;
-use sluiced_ports::connect::Secret;
-use sluiced_ports::dial::{Credentials, Misconfigured, tls};
+use sluiced_net::connect::Secret;
+use sluiced_net::dial::{Credentials, Misconfigured, tls};
 use sluiced_ports::lock;
 use sluiced_settings::types::{Auth, Http, HttpVersion};
 
 /// How long a request for a token may take.
 const BOUND: Duration = Duration::from_secs(10);
 /// The file of the secret is looked at this often: an operator who mends it does not wait for the next token.
-const LOOK: Duration = Duration::from_secs(10);
+const CHECK_INTERVAL: Duration = Duration::from_secs(10);
 
 /// The tokens of one client.
 pub(crate) struct Tokens {
@@ -261,7 +261,7 @@ async fn keep(tokens: Weak<Tokens>) {
         let wake = Arc::clone(&this.wake);
         drop(this);
         tokio::select! {
-            () = sleep_until(due.min(Instant::now() + LOOK)) => {}
+            () = sleep_until(due.min(Instant::now() + CHECK_INTERVAL)) => {}
             () = wake.notified() => {}
         }
     }

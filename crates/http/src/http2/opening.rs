@@ -29,7 +29,7 @@ use super::heads::{HeadCheck, Heads, Socket};
 use crate::answer::MAX_ANSWER_HEAD;
 use crate::connections::egress::Egress;
 use crate::connections::lifetime::Lifetimes;
-use sluiced_ports::dial::connect_detail;
+use sluiced_net::dial::connect_detail;
 use sluiced_ports::downstream::MAX_ANSWER;
 
 /// The kernel keeps no more bytes that it has not sent: what waits there can leave late.

@@ -25,7 +25,7 @@ use sluiced_ports::downstream::LeaveBy;
 use sluiced_ports::lock;
 
 /// The most connections to one place.
-const MOST: usize = 256;
+const MAX_CONNECTIONS: usize = 256;
 /// As many calls at a time as a peer allows, as long as none has said it (RFC 9113, section 6.5.2).
 const USUAL: usize = 100;
 /// Waits before more are opened ahead, after one could not be opened: calls that find none show when it can.
@@ -285,12 +285,13 @@ impl PoolState {
         let needed = self.waiting.div_ceil(allowed.unwrap_or(USUAL).max(1));
         // Without any connection each failure must be seen by a call.
         let is_rare = allowed == Some(0) || self.refused.retry_at() > now;
-        let most = if is_rare { 1 } else { MOST };
+        let most = if is_rare { 1 } else { MAX_CONNECTIONS };
         self.count(needed.min(most).saturating_sub(self.opening))
     }
 
     fn count(&mut self, missing: usize) -> usize {
-        let missing = missing.min(MOST.saturating_sub(self.connections.len() + self.opening));
+        let missing =
+            missing.min(MAX_CONNECTIONS.saturating_sub(self.connections.len() + self.opening));
         self.opening += missing;
         missing
     }

@@ -9,16 +9,16 @@ use crate::route::gate::RouteGate;
 
 impl PacerHandle {
     /// Asks for the state of the breaker: another replica may have found the downstream away, or back.
-    pub(crate) fn look_at_breaker(&self, gate: &Arc<RouteGate>) {
+    pub(crate) fn look_at_breaker(self: &Arc<Self>, gate: &Arc<RouteGate>) {
         self.report_breaker(gate, BreakerReport::Look);
     }
 
     /// Reports to the store, or asks it. The gate is reviewed once the store has answered.
-    pub(crate) fn report_breaker(&self, gate: &Arc<RouteGate>, report: BreakerReport) {
+    pub(crate) fn report_breaker(self: &Arc<Self>, gate: &Arc<RouteGate>, report: BreakerReport) {
         if !gate.has_breaker() {
             return;
         }
-        let (gate, pacer) = (Arc::clone(gate), self.clone());
+        let (gate, pacer) = (Arc::clone(gate), Arc::clone(self));
         tokio::spawn(async move {
             gate.report(report, &*pacer.store).await;
             pacer.send(PacerEvent::GateChanged);

@@ -3,6 +3,7 @@
 //! The downstream refuses calls, or says that its quota is nearly used up. The rows of a paced limit are frozen in the
 //! store; a route that nothing paces has a row there for this alone.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use tracing::{debug, info, warn};
@@ -21,7 +22,7 @@ static SPENT: LogLimits = LogLimits::new(Duration::from_secs(10));
 
 impl PacerHandle {
     /// Freezes the limit: here at once, and through the store for every replica.
-    pub(crate) fn freeze(&self, length: Duration, answer: &str) {
+    pub(crate) fn freeze(self: &Arc<Self>, length: Duration, answer: &str) {
         let is_first = self.measures.note_refusal(clock::now());
         self.send(PacerEvent::FreezeByAnswer { length, is_first });
         self.meters.freezes.increment(1);
@@ -38,7 +39,7 @@ impl PacerHandle {
 
     /// Freezes the limit through the store, because the downstream says that only `left` units are left: no call was
     /// refused.
-    pub(crate) fn freeze_for_quota(&self, length: Duration, left: u64) {
+    pub(crate) fn freeze_for_quota(self: &Arc<Self>, length: Duration, left: u64) {
         self.meters.freezes.increment(1);
         if let Some(more) = SPENT.event(&self.name, clock::now()) {
             info!(pacer = %self.name, left, wait = ?length,
@@ -48,8 +49,8 @@ impl PacerHandle {
     }
 
     /// Asks soon whether a route that nothing paces is frozen.
-    pub(crate) fn look_at_freeze(&self) {
-        let pacer = self.clone();
+    pub(crate) fn look_at_freeze(self: &Arc<Self>) {
+        let pacer = Arc::clone(self);
         tokio::spawn(async move { pacer.ask_for_freeze().await });
     }
 
@@ -63,8 +64,8 @@ impl PacerHandle {
     }
 
     /// Freezes the rows in the store.
-    fn freeze_all(&self, length: Duration) {
-        let pacer = self.clone();
+    fn freeze_all(self: &Arc<Self>, length: Duration) {
+        let pacer = Arc::clone(self);
         tokio::spawn(async move { pacer.freeze_rows(length).await });
     }
 

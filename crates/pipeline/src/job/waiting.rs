@@ -69,7 +69,7 @@ impl Queued for WaitingMessage {
     }
 
     fn is_stale(&self) -> bool {
-        self.job.delivery.is_stale()
+        self.job.delivery().is_stale()
     }
 
     fn permit_validity(&self) -> Duration {
@@ -89,11 +89,11 @@ impl Queued for WaitingMessage {
     }
 
     fn was_denied(&self) -> bool {
-        self.job.history.was_denied
+        self.job.history().was_denied
     }
 
     fn mark_denied(&mut self) {
-        self.job.history.was_denied = true;
+        self.job.unsettled.history.was_denied = true;
     }
 
     fn hold_rules(&self, at: StoreTime) -> HoldRules {
@@ -102,7 +102,7 @@ impl Queued for WaitingMessage {
             may_move: route.sharing.is_shared(),
             holds: route.rules.on_denied == OnDenied::Hold,
             max_hold: route.rules.calls.max_hold,
-            age: at.since(self.job.history.first_seen),
+            age: at.since(self.job.history().first_seen),
         }
     }
 

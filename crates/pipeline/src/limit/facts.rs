@@ -32,7 +32,7 @@ pub struct LimitFacts {
     pub window: Duration,
     pub headroom: Headroom,
     /// The bounds within which its headroom follows what is measured; `None`: it is fixed.
-    pub follows: Option<Bounds>,
+    pub auto_bounds: Option<Bounds>,
     /// `None`: its rate is fixed.
     pub adapts: Option<RateBounds>,
     /// Units per second of a key, if it has such a rate.

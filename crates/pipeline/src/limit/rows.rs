@@ -61,7 +61,7 @@ impl SlotSource {
 
 impl PacedRows {
     /// The policy has changed.
-    pub(crate) fn follow_policy(&mut self, policy: &CurrentPolicy, paces: &RowPaces) {
+    pub(crate) fn adopt_policy(&mut self, policy: &CurrentPolicy, paces: &RowPaces) {
         let version = policy.stored.version;
         (self.main.pace, self.main.known) = (paces.main, version);
         if let (Some(reserve), Some(pace)) = (&mut self.reserve, paces.reserve) {

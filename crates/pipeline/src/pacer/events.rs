@@ -103,7 +103,7 @@ impl Pacer {
             PacerEvent::FreezeOfRow(row, freeze) => {
                 self.scheduler.pacing_mut().note_freeze(row, &freeze, now)
             }
-            PacerEvent::PacedPolicy(policy, paces) => self.follow_policy(&policy, &paces, now),
+            PacerEvent::PacedPolicy(policy, paces) => self.adopt_policy(&policy, &paces, now),
             PacerEvent::KeyedPolicy {
                 limit,
                 paused_until,
@@ -128,10 +128,10 @@ impl Pacer {
     }
 
     /// The paced limit has this policy from now on.
-    fn follow_policy(&mut self, policy: &Arc<CurrentPolicy>, paces: &RowPaces, now: Mono) {
-        self.handle.follow_policy(policy, paces);
+    fn adopt_policy(&mut self, policy: &Arc<CurrentPolicy>, paces: &RowPaces, now: Mono) {
+        self.handle.adopt_policy(policy, paces);
         if let Some(adapting) = &mut self.adapting {
-            adapting.follow_policy(policy, now);
+            adapting.adopt_policy(policy, now);
         }
         let version = policy.stored.version;
         self.scheduler.pacing_mut().retime(paces, version, now);
@@ -193,6 +193,7 @@ impl Pacer {
         self.scheduler.pacing_mut().drop_leases();
         self.stopping = Some(Stopping {
             deadline,
+            cut_off: None,
             done,
             given_back: 0,
         });

@@ -160,7 +160,7 @@ impl Pacer {
         let leaves = |waiting: &WaitingMessage| {
             let job = &waiting.job;
             Arc::ptr_eq(&job.route, route)
-                && route.sharing.destination(&job.delivery, now).is_some()
+                && route.sharing.destination(job.delivery(), now).is_some()
         };
         let messages = match route.gate.sends() {
             SendRule::OnlyPermitted { .. } => self.scheduler.extract_unpermitted(leaves),

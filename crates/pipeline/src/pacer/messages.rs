@@ -48,7 +48,7 @@ impl Pacer {
         if self.stopping.is_some() {
             return self.give_back(waiting);
         }
-        let (route, delivery) = (&waiting.job.route, &waiting.job.delivery);
+        let (route, delivery) = (&waiting.job.route, waiting.job.delivery());
         route.gate.with(Gate::note_arrival);
         let to = route.sharing.destination(delivery, now);
         let to = match join {
@@ -152,7 +152,7 @@ impl Pacer {
         let now = clock::now();
         let not_before = waiting.not_before.unwrap_or(now);
         let store_now = self.handle.store_time(now);
-        let verdict = waiting.job.history.back(not_before.since(now), store_now);
+        let verdict = waiting.job.history().back(not_before.since(now), store_now);
         waiting
             .job
             .settle_because(verdict, Some(Why::ReplicaStops), store_now);

@@ -36,7 +36,7 @@ impl Adapting {
     }
 
     /// The policy has changed.
-    pub(crate) fn follow_policy(&mut self, policy: &Arc<CurrentPolicy>, now: Mono) {
+    pub(crate) fn adopt_policy(&mut self, policy: &Arc<CurrentPolicy>, now: Mono) {
         let before = self.current.take().map(|(adaptive, _)| adaptive);
         let Some(adapts) = policy.facts.adapts else {
             return;
@@ -52,7 +52,7 @@ impl Adapting {
     /// The downstream said "not now" to this replica. The first time a headroom that follows rises instead of the rate.
     pub(crate) fn throttled(&mut self, is_first: bool, now: Mono) {
         if let Some((adaptive, policy)) = &mut self.current
-            && !(is_first && policy.facts.follows.is_some())
+            && !(is_first && policy.facts.auto_bounds.is_some())
         {
             adaptive.note_throttled(now);
         }

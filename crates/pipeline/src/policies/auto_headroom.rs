@@ -11,7 +11,7 @@
 //! accepted at the call after a refusal that named nothing. The rate of `adaptive = true` falls with the second sign.
 //!
 //! A replica uses no policy whose headroom keeps less than its way needs: it raises the headroom first
-//! ([`FollowedHeadroom::first`]). Without a policy it makes no calls, so the first one is not too early either.
+//! ([`LimitHeadroom::first`]). Without a policy it makes no calls, so the first one is not too early either.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,26 +22,26 @@ use crate::handle::PacerHandle;
 use crate::limit::CurrentPolicy;
 use crate::limit::facts::{Change, LimitFacts};
 use crate::route::Route;
-use sluiced_core::distance::permit_needs;
+use sluiced_core::distance::min_permit_validity;
 use sluiced_core::headroom::{AutoHeadroom, Bounds, Measured, Spread, unseen};
 use sluiced_core::time::{Mono, millis};
 use sluiced_ports::clock;
 
 /// How often the measurements are looked at.
-pub(super) const LOOK: Duration = Duration::from_secs(1);
+pub(super) const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The headroom of one limit.
-pub(super) struct FollowedHeadroom {
+pub(super) struct LimitHeadroom {
     limit: Arc<str>,
     /// The routes that the limit counts, each with its pacer.
-    routes: Vec<(Arc<Route>, PacerHandle)>,
-    known: Option<FollowedPolicy>,
+    routes: Vec<(Arc<Route>, Arc<PacerHandle>)>,
+    known: Option<HeadroomState>,
 }
 
-struct FollowedPolicy {
+struct HeadroomState {
     policy: Arc<CurrentPolicy>,
     bounds: Bounds,
-    follow: AutoHeadroom,
+    auto: AutoHeadroom,
 }
 
 /// An update of the policy.
@@ -51,8 +51,8 @@ pub(super) struct HeadroomUpdate {
     pub(super) why: String,
 }
 
-impl FollowedHeadroom {
-    pub(super) const fn new(limit: Arc<str>, routes: Vec<(Arc<Route>, PacerHandle)>) -> Self {
+impl LimitHeadroom {
+    pub(super) const fn new(limit: Arc<str>, routes: Vec<(Arc<Route>, Arc<PacerHandle>)>) -> Self {
         Self {
             limit,
             routes,
@@ -66,54 +66,52 @@ impl FollowedHeadroom {
     }
 
     /// The policy has changed; `None`: to one that cannot be used here.
-    pub(super) fn follow_policy(&mut self, policy: Option<&Arc<CurrentPolicy>>, now: Mono) {
-        let before = self.known.take().map(|followed| followed.follow);
-        let follows = policy.and_then(|policy| Some((policy.facts.follows?, policy)));
-        let Some((bounds, policy)) = follows else {
+    pub(super) fn adopt_policy(&mut self, policy: Option<&Arc<CurrentPolicy>>, now: Mono) {
+        let before = self.known.take().map(|state| state.auto);
+        let automatic = policy.and_then(|policy| Some((policy.facts.auto_bounds?, policy)));
+        let Some((bounds, policy)) = automatic else {
             return;
         };
         let headroom = policy.facts.headroom;
-        let mut follow = before.unwrap_or_else(|| AutoHeadroom::new(headroom, now));
-        follow.in_force(headroom, now);
-        self.known = Some(FollowedPolicy {
+        let mut auto = before.unwrap_or_else(|| AutoHeadroom::new(headroom, now));
+        auto.in_force(headroom, now);
+        self.known = Some(HeadroomState {
             policy: Arc::clone(policy),
             bounds,
-            follow,
+            auto,
         });
         for (route, _) in &self.routes {
-            route.way.begin_following();
+            route.way.set_needed();
         }
     }
 
     /// Waits for the first handshakes. Returns the update that this replica needs before it makes calls under the
     /// current policy; `None`: it needs none.
     pub(super) async fn first(&self) -> Option<HeadroomUpdate> {
-        let followed = self.known.as_ref()?;
+        let state = self.known.as_ref()?;
         let ways = self.routes.iter().map(|(route, _)| route.way.first());
         futures::future::join_all(ways).await;
-        let facts = &followed.policy.facts;
+        let facts = &state.policy.facts;
         let seen = MostMeasured::of(&self.routes, facts, clock::now());
-        let headroom = followed.follow.first(seen.measured(), &followed.bounds)?;
+        let headroom = state.auto.first(seen.measured(), &state.bounds)?;
         Some(HeadroomUpdate {
-            text: followed.policy.with(Change::Headroom(headroom))?,
+            text: state.policy.with(Change::Headroom(headroom))?,
             why: seen.words(facts.is_paced),
         })
     }
 
     /// The update that should be made now, if one should.
     pub(super) fn wanted(&mut self, now: Mono) -> Option<HeadroomUpdate> {
-        let followed = self.known.as_mut()?;
-        let facts = &followed.policy.facts;
+        let state = self.known.as_mut()?;
+        let facts = &state.policy.facts;
         let seen = MostMeasured::of(&self.routes, facts, now);
-        let headroom = followed
-            .follow
-            .wanted(seen.measured(), &followed.bounds, now)?;
+        let headroom = state.auto.wanted(seen.measured(), &state.bounds, now)?;
         let is_more = seen.unseen > Some(facts.headroom.way);
         if let Some(why) = seen.unseen_words().filter(|_| is_more) {
             warn!(limit = %self.limit, "{why}: more is kept for the way");
         }
         Some(HeadroomUpdate {
-            text: followed.policy.with(Change::Headroom(headroom))?,
+            text: state.policy.with(Change::Headroom(headroom))?,
             why: seen.words(facts.is_paced),
         })
     }
@@ -128,15 +126,15 @@ struct MostMeasured {
 }
 
 impl MostMeasured {
-    fn of(routes: &[(Arc<Route>, PacerHandle)], facts: &LimitFacts, now: Mono) -> Self {
+    fn of(routes: &[(Arc<Route>, Arc<PacerHandle>)], facts: &LimitFacts, now: Mono) -> Self {
         let (is_paced, window) = (facts.is_paced, facts.window);
-        let late = |pacer: &PacerHandle| {
+        let late = |pacer: &Arc<PacerHandle>| {
             if is_paced {
                 return pacer.measures.lateness(window, now);
             }
             let trip = pacer.measures.slow_trip();
             // Half as much again: a permit that runs out costs another question.
-            (!trip.is_zero()).then(|| permit_needs(trip) * 3 / 2)
+            (!trip.is_zero()).then(|| min_permit_validity(trip) * 3 / 2)
         };
         let ways = routes.iter().filter_map(|(route, _)| route.way.spread(now));
         // A rate that was lowered looks for the limit of the downstream: refusals are part of that.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use tracing::{debug, error, info, warn};
 
 use super::PolicyDeclarer;
-use super::auto_headroom::{FollowedHeadroom, HeadroomUpdate, LOOK};
+use super::auto_headroom::{CHECK_INTERVAL, HeadroomUpdate, LimitHeadroom};
 use crate::limit::CurrentPolicy;
 use crate::limit::facts::{FileLimit, InForce};
 use crate::meters::PolicyMeters;
@@ -34,20 +34,24 @@ impl KnownPolicy {
     }
 
     /// Waits until the headroom should change.
-    pub(super) async fn wanted(&self, following: &mut FollowedHeadroom) -> HeadroomUpdate {
-        if self.known.is_none() || !following.is_on() {
+    pub(super) async fn wanted(&self, headroom: &mut LimitHeadroom) -> HeadroomUpdate {
+        if self.known.is_none() || !headroom.is_on() {
             return std::future::pending().await;
         }
         loop {
-            tokio::time::sleep(LOOK).await;
-            if let Some(update) = following.wanted(clock::now()) {
+            tokio::time::sleep(CHECK_INTERVAL).await;
+            if let Some(update) = headroom.wanted(clock::now()) {
                 return update;
             }
         }
     }
 
     /// Updates the policy. Returns whether the store has answered.
-    pub(super) async fn follow(&self, update: &HeadroomUpdate, declarer: &PolicyDeclarer) -> bool {
+    pub(super) async fn update_headroom(
+        &self,
+        update: &HeadroomUpdate,
+        declarer: &PolicyDeclarer,
+    ) -> bool {
         let Some(over) = &self.known else {
             return false;
         };

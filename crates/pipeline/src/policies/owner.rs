@@ -17,7 +17,7 @@ use tracing::{debug, info};
 use sluiced_core::backoff::{Backoff, Failures};
 use sluiced_core::owner::{self, Registration, STATE_FORMAT};
 use sluiced_ports::clock;
-use sluiced_ports::connect::Link;
+use sluiced_ports::link::Link;
 use sluiced_ports::store::{FleetNames, RegistrationAction, Store};
 
 /// Two registrations of a replica are this far apart.

@@ -26,13 +26,13 @@ use crate::route::Route;
 
 /// How often the store is asked beside the notices: one may be lost, and a store that lost its state is to get the
 /// pause back.
-const AGAIN: Duration = Duration::from_secs(20);
+const ASK_INTERVAL: Duration = Duration::from_secs(20);
 
 /// Keeps the gate of a route at what operators say, for as long as it is polled. No file has a policy for a pause, so a
 /// replica that stops need not report that it leaves.
-pub(crate) async fn follow(
+pub(crate) async fn watch(
     route: Arc<Route>,
-    pacer: PacerHandle,
+    pacer: Arc<PacerHandle>,
     declarer: PolicyDeclarer,
     waits: Waits,
     jitter: Jitter,
@@ -61,7 +61,7 @@ pub(crate) async fn follow(
                 }
                 let lasts = show(&route, &pacer, &policy, &waits);
                 known_policy = Some(policy);
-                lasts.min(AGAIN - SPREAD + jitter.of(SPREAD))
+                lasts.min(ASK_INTERVAL - SPREAD + jitter.of(SPREAD))
             }
             Err(error) => {
                 debug!(route = %route.name, %error, "it is not known whether the route is paused");
@@ -98,7 +98,7 @@ fn show(route: &Route, pacer: &PacerHandle, policy: &LimitPolicy, waits: &Waits)
     waits.set_whole(&name, WaitsFor::Pause, until);
     match until {
         Some(_) => pause_left,
-        None => AGAIN,
+        None => ASK_INTERVAL,
     }
 }
 

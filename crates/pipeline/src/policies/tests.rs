@@ -26,7 +26,7 @@ impl FileLimit<String> for Rate {
                 is_paced: true,
                 window: Duration::from_secs(1),
                 headroom: Headroom::of(Duration::from_millis(5)),
-                follows: None,
+                auto_bounds: None,
                 adapts: None,
                 per_second: None,
                 changed: Box::new(|_| None),

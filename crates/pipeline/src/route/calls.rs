@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use sluiced_core::stall::RouteTotals;
-use sluiced_core::time::Mono;
 
 use super::gate::RouteGate;
 use crate::meters::RouteMeters;
@@ -35,14 +34,14 @@ impl Calls {
         }
     }
 
-    /// A call was started. It counts as under way until it is dropped.
-    pub(crate) fn begin(self: &Arc<Self>, now: Mono) -> CallInFlight {
+    /// A call was started; `is_probe`: it is the probe of the breaker. It is in flight until this is dropped.
+    pub(crate) fn begin(self: &Arc<Self>, is_probe: bool) -> CallInFlight {
         self.begun.fetch_add(1, Ordering::Relaxed);
         self.in_flight.fetch_add(1, Ordering::Relaxed);
         self.meters.in_flight.increment(1.0);
         CallInFlight {
             calls: Arc::clone(self),
-            is_probe: self.gate.with(|gate| gate.note_call(now)),
+            is_probe,
         }
     }
 

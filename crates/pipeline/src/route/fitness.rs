@@ -12,7 +12,7 @@ use tracing::{info, warn};
 
 use sluiced_core::dying::{Dying, WhenUnfit};
 use sluiced_ports::clock;
-use sluiced_ports::connect::Link;
+use sluiced_ports::link::Link;
 use sluiced_ports::lock;
 use sluiced_telemetry::LogLimit;
 

@@ -13,7 +13,7 @@ use sluiced_core::hours::{OpeningHours, Stretch};
 use sluiced_core::time::{Mono, StoreTime};
 use sluiced_core::zone::Zone;
 use sluiced_ports::clock;
-use sluiced_ports::connect::Link;
+use sluiced_ports::link::Link;
 use sluiced_ports::lock;
 use sluiced_ports::store::{Store, StoreError};
 

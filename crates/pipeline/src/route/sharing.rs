@@ -8,7 +8,6 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
-use std::time::Duration;
 
 use tokio::sync::mpsc;
 use tracing::info;
@@ -25,44 +24,14 @@ use super::Route;
 use super::calls::Calls;
 use super::gate::RouteGate;
 use super::rules::RouteRules;
-use crate::history::History;
 use crate::meters::RouteMeters;
+use crate::unsettled::UnsettledMessage;
 
-/// A message that another route of the queue received. Dropped, it goes back to its queue with its history: a call that
-/// may have been taken stays counted.
+/// A message that another route of the queue received.
 pub(crate) struct MovedMessage {
-    /// `None` once it is taken out.
-    delivery: Option<Delivery>,
-    history: History,
+    pub(crate) unsettled: UnsettledMessage,
     /// The ticket under which its keyed limits were asked last, if they were.
-    ticket: Option<Ticket>,
-}
-
-impl MovedMessage {
-    pub(crate) const fn new(delivery: Delivery, history: History, ticket: Option<Ticket>) -> Self {
-        Self {
-            delivery: Some(delivery),
-            history,
-            ticket,
-        }
-    }
-
-    /// What a route makes a message of. `None`: it was taken out before.
-    pub(crate) fn take(&mut self) -> Option<(Delivery, History, Option<Ticket>)> {
-        let delivery = self.delivery.take()?;
-        Some((delivery, self.history, self.ticket))
-    }
-}
-
-impl Drop for MovedMessage {
-    fn drop(&mut self) {
-        if let Some(delivery) = self.delivery.take() {
-            // The time of the store may be unknown here; a time that has passed makes the message wait no longer.
-            let verdict = self.history.back(Duration::ZERO, self.history.first_seen);
-            // If the session is gone, the broker delivers it again.
-            delivery.settle(verdict);
-        }
-    }
+    pub(crate) ticket: Option<Ticket>,
 }
 
 /// The side of a route that the other routes of its queue see.
@@ -93,9 +62,7 @@ impl Intake {
 
     /// Takes a message. If the route is gone, the message is dropped and goes back to its queue.
     pub(crate) fn take(&self, mut moved: MovedMessage) {
-        if let Some(delivery) = &mut moved.delivery {
-            delivery.move_to(&self.route);
-        }
+        moved.unsettled.delivery_mut().move_to(&self.route);
         lock(&self.standing).held += 1;
         drop(self.moved.send(moved));
     }
@@ -285,33 +252,5 @@ pub(crate) fn introduce<'a>(routes: impl Iterator<Item = &'a Arc<Route>> + Clone
         let others = of_queue.filter(takes).map(Arc::clone);
         // Set once: a pipeline starts once.
         route.sharing.others.set(others.collect()).ok();
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use sluiced_ports::message::{HeaderValue, Message, header};
-    use sluiced_ports::queue::{SettlementSender, Verdict};
-
-    /// What becomes of a message that moved after this many calls, and that no route takes.
-    fn dropped_after(attempts: u32) -> Verdict {
-        let (sink, mut settlements) = SettlementSender::new();
-        let message = Message::default();
-        let mut history = History::of(&message, StoreTime::from_micros(5));
-        history.tries.attempts = attempts;
-        let delivery = Delivery::new(message, Mono::default(), 7, "sms".into(), sink);
-        drop(MovedMessage::new(delivery, history.moved(), None));
-        settlements.try_recv().expect("a verdict").verdict
-    }
-
-    #[test]
-    fn a_moved_message_that_no_route_takes_keeps_the_calls_that_it_had() {
-        assert_eq!(dropped_after(0), Verdict::GiveBack);
-        let Verdict::Later { delay, headers } = dropped_after(2) else {
-            panic!("it goes through the wait ladder");
-        };
-        assert_eq!(delay, Duration::ZERO);
-        assert!(headers.contains(&(header::ATTEMPTS, HeaderValue::Int(2))));
     }
 }

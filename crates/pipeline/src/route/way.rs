@@ -27,7 +27,7 @@ pub(crate) struct RouteWay {
     /// What the downstream itself knows of it, in place of handshakes.
     known: Mutex<Option<Spread>>,
     answers: Mutex<Answers>,
-    is_followed: AtomicBool,
+    is_needed: AtomicBool,
     /// The first handshakes were made, or could not be made.
     has_first: watch::Sender<bool>,
 }
@@ -78,13 +78,13 @@ impl RouteWay {
     }
 
     /// A headroom follows it from now on.
-    pub(crate) fn begin_following(&self) {
-        self.is_followed.store(true, Ordering::Relaxed);
+    pub(crate) fn set_needed(&self) {
+        self.is_needed.store(true, Ordering::Relaxed);
     }
 
     /// Whether a headroom follows it.
-    pub(crate) fn is_followed(&self) -> bool {
-        self.is_followed.load(Ordering::Relaxed)
+    pub(crate) fn is_needed(&self) -> bool {
+        self.is_needed.load(Ordering::Relaxed)
     }
 
     /// Waits for the first handshakes.

@@ -114,7 +114,7 @@ pub(crate) fn send_away_without_turn(
             wait.min(COMES_BACK)
         }
     };
-    let mut verdict = job.history.later(told, store_now);
+    let mut verdict = job.history().later(told, store_now);
     let name = &pacer.name;
     match (late.why, pacer.rows()) {
         (NoTurnReason::Slots(WaitReason::Turn), Some(rows)) => add_denied_headers(

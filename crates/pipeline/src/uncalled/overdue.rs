@@ -50,10 +50,10 @@ pub(crate) fn deny(
     for (WaitingMessage { job, .. }, own_wait) in denied {
         job.route.meters.denials.increment(1);
         let verdict = match route.rules.on_denied {
-            OnDenied::Delay => job.history.later(own_wait, store_now),
-            OnDenied::DeadLetter => verdict::denied(&job.history, &pacer.name, wait, store_now),
+            OnDenied::Delay => job.history().later(own_wait, store_now),
+            OnDenied::DeadLetter => verdict::denied(job.history(), &pacer.name, wait, store_now),
             OnDenied::Hold | OnDenied::Nack | OnDenied::TellCaller => {
-                job.history.back(wait, store_now)
+                job.history().back(wait, store_now)
             }
         };
         job.settle_because(verdict, Some(Why::DeniedBy(&pacer.name)), store_now);
@@ -73,7 +73,7 @@ pub(crate) fn sweep(
         Availability::Open | Availability::NotKnownYet | Availability::OutOfReach(_) => now,
     };
     let overdue = |job: &Job| {
-        let (received, limit) = (job.delivery.received(), job.route.rules.ack_margin);
+        let (received, limit) = (job.delivery().received(), job.route.rules.ack_margin);
         expected.since(received) > limit || route_stays_closed(job, now)
     };
     refuse_late(scheduler, availability, pacer, now);
@@ -100,7 +100,7 @@ pub(crate) fn sweep(
             (not_before, Why::HeldTooLong)
         };
         let wait = until.map_or(Duration::ZERO, |at| at.since(now));
-        let verdict = job.history.back(wait, store_now);
+        let verdict = job.history().back(wait, store_now);
         job.settle_because(verdict, Some(why), store_now);
     }
     if given_back > 0 {
@@ -132,7 +132,7 @@ fn refuse_late(
 /// Whether its route stays closed for longer than the message may be held. A consumer that was just
 /// cancelled must be gone, or the messages given back would come again at once.
 fn route_stays_closed(job: &Job, now: Mono) -> bool {
-    let received = job.delivery.received();
+    let received = job.delivery().received();
     let limit = job.route.rules.ack_margin;
     let opening = job.route.gate.sends().opening();
     opening.is_some_and(|opening| opening.since(received) > limit)

@@ -30,7 +30,7 @@ pub(crate) fn send_away(waiting: WaitingMessage, away: &SentAway, now: Mono) {
     let (route, decided, wait) = (&job.route, away.decided, away.wait);
     let limit = Arc::clone(&job.charges()[away.by].limit);
     let mut verdict = if away.is_far && route.rules.on_denied == OnDenied::DeadLetter {
-        denied(&job.history, &limit.name, wait, decided)
+        denied(job.history(), &limit.name, wait, decided)
     } else {
         if route.rules.on_denied != OnDenied::TellCaller
             && let Some(more) = DENIED.event(&route.name, now)
@@ -38,7 +38,7 @@ pub(crate) fn send_away(waiting: WaitingMessage, away: &SentAway, now: Mono) {
             info!(route = %route.name, limit = %limit.name, wait = %Span::rough(wait),
                 "denied: the message waits in the ladder, and others pass{more}");
         }
-        job.history.later(wait, decided)
+        job.history().later(wait, decided)
     };
     if route.rules.denied_headers {
         // For a limit that is known to be full: the latest end of the calls in flight, unless they are
@@ -63,7 +63,7 @@ pub(crate) fn send_away(waiting: WaitingMessage, away: &SentAway, now: Mono) {
 pub(crate) fn settle_too_costly(waiting: WaitingMessage, by: usize, most: u64, now: StoreTime) {
     let job = waiting.job;
     let detail = too_costly(&job.charges()[by].limit.name, most).to_string();
-    let verdict = judge_unfit(&job.route, &job.history, DeadReason::Invalid, detail, now);
+    let verdict = judge_unfit(&job.route, job.history(), DeadReason::Invalid, detail, now);
     job.settle(verdict, now);
 }
 
@@ -85,7 +85,7 @@ pub(crate) fn settle_not_called(
                 "the replica that called it died or lost the store, so whether it was accepted is unknown (limits.{}.on_unknown)",
                 job.charges()[by].limit.name
             );
-            let verdict = dead(&job.history, DeadReason::Unknown, detail, now);
+            let verdict = dead(job.history(), DeadReason::Unknown, detail, now);
             job.settle(verdict, now);
         }
     }

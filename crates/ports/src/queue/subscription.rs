@@ -15,7 +15,7 @@ use tokio::time::{Instant, timeout};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::Delivery;
-use crate::connect::Link;
+use crate::link::Link;
 use crate::lock;
 use sluiced_core::gate::Tap;
 
@@ -44,8 +44,6 @@ pub struct ServeChannels {
     pub link: watch::Sender<Link>,
     /// See [`Subscription::parked`].
     pub parked: watch::Sender<Option<u64>>,
-    /// Set once, at the end.
-    pub leftover: watch::Sender<Option<Leftover>>,
 }
 
 /// Waits until the time to end at is known, and returns it.
@@ -69,32 +67,30 @@ pub struct Subscription {
     link: watch::Receiver<Link>,
     parked: watch::Receiver<Option<u64>>,
     closing: watch::Sender<Option<Instant>>,
-    leftover: watch::Receiver<Option<Leftover>>,
-    task: AbortOnDropHandle<()>,
+    /// Taken once, at the end.
+    task: Mutex<Option<AbortOnDropHandle<Leftover>>>,
 }
 
 /// Closes what the task used, by a time at the latest.
 type Leave = Box<dyn FnOnce(Instant) -> BoxFuture<'static, ()> + Send>;
 
 impl Subscription {
-    /// Starts to serve, with the tap closed. Must be called inside a tokio runtime.
+    /// Starts to serve, with the tap closed. `serve` ends with what it left. Must be called inside a tokio runtime.
     pub fn start<F>(serve: impl FnOnce(ServeChannels) -> F) -> Self
     where
-        F: Future<Output = ()> + Send + 'static,
+        F: Future<Output = Leftover> + Send + 'static,
     {
         let (deliveries, receiver) = mpsc::unbounded_channel();
         let (tap, tap_seen) = watch::channel(Tap::Closed);
         let (link, link_seen) = watch::channel(Link::Connecting);
         let (parked, parked_seen) = watch::channel(None);
         let (closing, closing_seen) = watch::channel(None);
-        let (leftover, leftover_seen) = watch::channel(None);
         let task = serve(ServeChannels {
             tap: tap_seen,
             closing: closing_seen,
             deliveries,
             link,
             parked,
-            leftover,
         });
         Self {
             leave: Mutex::new(None),
@@ -103,8 +99,7 @@ impl Subscription {
             link: link_seen,
             parked: parked_seen,
             closing,
-            leftover: leftover_seen,
-            task: AbortOnDropHandle::new(tokio::spawn(task)),
+            task: Mutex::new(Some(AbortOnDropHandle::new(tokio::spawn(task)))),
         }
     }
 
@@ -127,15 +122,14 @@ impl Subscription {
             let ServeChannels {
                 mut closing,
                 link,
-                leftover,
                 deliveries,
                 ..
             } = channels;
             link.send_replace(Link::Up);
             time_to_close(&mut closing).await;
-            leftover.send_replace(Some(Leftover::default()));
             // The route ends only now.
             drop(deliveries);
+            Leftover::default()
         })
     }
 
@@ -178,15 +172,15 @@ impl Subscription {
         let now = Instant::now();
         // The last fifth is for closing connections.
         self.closing.send_replace(Some(now + bound.mul_f64(0.8)));
-        let mut leftover = self.leftover.clone();
-        let left_at_end = match timeout(bound, leftover.wait_for(Option::is_some)).await {
-            Ok(Ok(left)) => left.unwrap_or_default(),
-            _ => Leftover {
-                is_unknown: true,
-                ..Leftover::default()
-            },
+        let task = lock(&self.task).take();
+        let ended = match task {
+            Some(task) => timeout(bound, task).await.ok().and_then(Result::ok),
+            None => None,
         };
-        self.task.abort();
+        let left_at_end = ended.unwrap_or(Leftover {
+            is_unknown: true,
+            ..Leftover::default()
+        });
         let leave = lock(&self.leave).take();
         if let Some(leave) = leave {
             leave(now + bound).await;
@@ -212,7 +206,7 @@ mod tests {
         let bound = Duration::from_secs(5);
         let silent = Subscription::start(|channels| async move {
             let _channels = channels;
-            pending::<()>().await;
+            pending().await
         });
         assert!(silent.close(bound).await.is_unknown);
         let idle = Subscription::idle().close(bound).await;

@@ -79,7 +79,7 @@ impl Checks<'_> {
                 continue;
             };
             let kept = limit.headroom().way;
-            let is_short = match limit.follows() {
+            let is_short = match limit.auto_bounds() {
                 Some(bounds) => bounds.most / 2 < wanted,
                 None => kept < wanted,
             };
@@ -89,7 +89,7 @@ impl Checks<'_> {
             let at = KeyPath::of(&["limits", name, "headroom"]);
             let keys = [path.join("use_within"), at];
             let late = Span(wanted);
-            let message = match limit.follows() {
+            let message = match limit.auto_bounds() {
                 Some(bounds) => format!(
                     "a call may come {late} after its permit, and the headroom of `{name}` can keep no more than {}: calls would come too early for its window; write less",
                     Span(bounds.most / 2)

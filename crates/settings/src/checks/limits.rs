@@ -347,7 +347,9 @@ impl Checks<'_> {
                     false => beyond = middle,
                 }
             }
-            let spread = Span(Duration::from_secs(paced.paces().main.spread().as_secs()));
+            let spread = Span(Duration::from_secs(
+                paced.paces().main.slot_span().as_secs(),
+            ));
             let key = match (paced.max_cost, &paced.cost) {
                 (None, Costing::Fixed(_)) => "cost",
                 _ => "max_cost",

@@ -12,7 +12,7 @@ use sluiced_template::{About, NAMES, Templates};
 
 /// A window must hold this many times the average number of messages in flight. Some answers take longer than
 /// usual; with room only for the average, each of them costs a slot.
-const SPARE: f64 = 1.5;
+const WINDOW_MARGIN: f64 = 1.5;
 
 impl Checks<'_> {
     pub(super) fn smpp(&mut self, path: &KeyPath, smpp: &Smpp) {
@@ -90,7 +90,7 @@ impl Checks<'_> {
         self.longest(path, limit, smpp);
         let (binds, window) = (u32::from(smpp.binds.get()), u32::from(smpp.window.get()));
         let latency = smpp.latency.get();
-        let busy = (rate.per_second() * latency.as_secs_f64() * SPARE).ceil();
+        let busy = (rate.per_second() * latency.as_secs_f64() * WINDOW_MARGIN).ceil();
         let room = binds * window;
         if f64::from(room) < busy {
             let downstream = path.join("downstream");

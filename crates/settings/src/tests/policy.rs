@@ -163,7 +163,7 @@ fn a_headroom_that_follows_says_its_parts_in_the_policy_and_nowhere_else() {
 
 #[test]
 fn between_what_a_headroom_follows_is_known_for_every_kind() {
-    let bounds = |text: &str| limit(text).follows();
+    let bounds = |text: &str| limit(text).auto_bounds();
     let fixed = "kind = \"paced\"\nrate = \"100/1s\"\nheadroom = \"5ms\"";
     assert_eq!(bounds(fixed), None);
     let us = std::time::Duration::from_micros;

@@ -30,7 +30,7 @@ kinds! {
     /// A named limit, shared by every replica and by every route that names it.
     #[derive(Clone, Debug, Deserialize, Serialize)]
     pub enum Limit, Some("paced"); {
-        /// slots at even distance for the account as a whole, leased in batches. The default.
+        /// evenly spaced slots for the account as a whole, leased in batches. The default.
         Paced(Paced) = "paced", "provider", Paced::KEYS, &[];
         /// for each key, one unit every window / units, with a burst: the decisions of CL.THROTTLE.
         Gcra(OfKind<Gcra>) = "gcra", "sender", Gcra::KEYS, KeyedCounting::KEYS;
@@ -119,7 +119,7 @@ pub(crate) const ABSENT: [(&str, &str, &str); 4] = [
 ];
 
 table! {
-    /// Slots at even distance, leased in batches. It counts all messages together: it has no key.
+    /// Evenly spaced slots, leased in batches. It counts all messages together: it has no key.
     #[derive(Clone, Debug, Deserialize, Serialize)]
     pub struct Paced {
         /// Units per window; no window of this length ever holds more.

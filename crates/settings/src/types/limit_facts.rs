@@ -169,7 +169,7 @@ impl Limit {
 
     /// The bounds within which its headroom follows what is measured; `None`: it is fixed.
     #[must_use]
-    pub fn follows(&self) -> Option<Bounds> {
+    pub fn auto_bounds(&self) -> Option<Bounds> {
         let HeadroomText::Auto(_) = self.written_headroom() else {
             return None;
         };

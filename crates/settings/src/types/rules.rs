@@ -90,7 +90,7 @@ impl Paced {
         let share = self.reserve.map_or(0, |share| share.of(whole));
         let kept = share.min(whole.saturating_sub(1));
         let main = row(whole - kept).with_costs_up_to(self.largest_cost());
-        let reserve = (kept > 0).then(|| row(kept).with_spread(main.spread()));
+        let reserve = (kept > 0).then(|| row(kept).with_slot_span(main.slot_span()));
         RowPaces { main, reserve }
     }
 }

@@ -39,7 +39,7 @@ impl Settings {
 
     /// What follows for limits from the routes that name them: the messages of a route that sends segments cost up to so
     /// many. Without `max_cost`: 10, but no more than half of the rate, and than fit into the window of a connection.
-    pub(crate) fn follow(&mut self) {
+    pub(crate) fn derive_defaults(&mut self) {
         for route in self.routes.values() {
             let Some(smpp) = route.in_segments() else {
                 continue;

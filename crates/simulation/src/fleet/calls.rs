@@ -12,7 +12,7 @@ use sluiced_core::leases::Slot;
 use sluiced_core::time::{Mono, Now, StoreTime, micros};
 
 use super::{Fleet, HeldMessage, SimEvent, SimulatedReplica, WORLD};
-use crate::watch::{Away, FleetEvent, FleetWatch};
+use crate::watch::{FleetEvent, FleetWatch, WaitQueueCause};
 
 /// A refusal of one message asks it to wait for this long.
 const REFUSED: Duration = Duration::from_secs(1);
@@ -127,7 +127,7 @@ impl<'a, W: FleetWatch> Fleet<'a, W> {
             match waits {
                 NextWait::Here(at) => replica.scheduler.delay(held, at.unwrap_or(mono)),
                 NextWait::InQueue(wait, _) => {
-                    self.send_away(replica, held.id, wait, Away::Refused);
+                    self.send_away(replica, held.id, wait, WaitQueueCause::Refused);
                 }
             }
         }
@@ -174,7 +174,7 @@ impl<'a, W: FleetWatch> Fleet<'a, W> {
             began: mono,
             is_probe: false,
             outcome,
-            throttles: ThrottleSubject::Unsaid,
+            throttles: ThrottleSubject::Unnamed,
             reply: Ok(AnswerStatus {
                 number,
                 shows_away: false,

@@ -123,7 +123,7 @@ pub(super) enum SimEvent<'a> {
     },
     Declare(Option<LimitPolicy>),
     /// A replica wants another headroom than that of this policy.
-    Follow(PolicyVersion, Headroom),
+    SetHeadroom(PolicyVersion, Headroom),
 
     // Elsewhere.
     Start,

@@ -10,14 +10,14 @@ use sluiced_core::scheduler::SentAway;
 use sluiced_core::time::{Mono, StoreTime, micros};
 
 use super::{Fleet, HeldMessage, SimEvent, SimulatedReplica, WORLD};
-use crate::watch::{Away, EndWithoutCall, FleetEvent, FleetWatch};
+use crate::watch::{EndWithoutCall, FleetEvent, FleetWatch, WaitQueueCause};
 
 /// From the queue to a replica, at the median.
 const DELIVERY: Duration = Duration::from_micros(400);
 /// A pacer without events runs a round this often.
 const ROUND: Duration = Duration::from_millis(500);
 /// A tap is reviewed no more often than this.
-const LOOK: Duration = Duration::from_millis(1);
+const TAP_INTERVAL: Duration = Duration::from_millis(1);
 
 impl<'a, W: FleetWatch> Fleet<'a, W> {
     /// A message is in the work queue.
@@ -92,7 +92,7 @@ impl<'a, W: FleetWatch> Fleet<'a, W> {
         let until = self.away.get(&id).copied().unwrap_or_default();
         let own_wait = Duration::from_micros(until.saturating_sub(self.t));
         if own_wait > route.max_hold {
-            return self.send_away(replica, id, own_wait, Away::Again);
+            return self.send_away(replica, id, own_wait, WaitQueueCause::Again);
         }
         self.hold(replica, held, mono);
     }
@@ -119,8 +119,8 @@ impl<'a, W: FleetWatch> Fleet<'a, W> {
             return self.ended(replica, held.id, EndWithoutCall::Denied);
         }
         let why = match away.room {
-            Some(_) => Away::Denied,
-            None => Away::Full(u8::try_from(away.by).unwrap_or(u8::MAX)),
+            Some(_) => WaitQueueCause::Denied,
+            None => WaitQueueCause::Full(u8::try_from(away.by).unwrap_or(u8::MAX)),
         };
         self.send_away(replica, held.id, away.wait, why);
     }
@@ -131,7 +131,7 @@ impl<'a, W: FleetWatch> Fleet<'a, W> {
         replica: &mut SimulatedReplica<'a>,
         id: u32,
         wait: Duration,
-        why: Away,
+        why: WaitQueueCause,
     ) {
         replica.unsettled.remove(&id);
         self.away.insert(id, self.t + micros(wait));
@@ -188,7 +188,7 @@ impl<'a, W: FleetWatch> Fleet<'a, W> {
         (decision.is == Tap::Closed).then(|| {
             decision
                 .look
-                .map_or(mono + ROUND, |look| look.max(mono + LOOK))
+                .map_or(mono + ROUND, |look| look.max(mono + TAP_INTERVAL))
         })
     }
 
@@ -201,7 +201,7 @@ impl<'a, W: FleetWatch> Fleet<'a, W> {
             if self.setting.route.on_denied == OnDenied::DeadLetter {
                 self.ended(replica, held.id, EndWithoutCall::Denied);
             } else {
-                self.send_away(replica, held.id, own_wait, Away::NoSlot);
+                self.send_away(replica, held.id, own_wait, WaitQueueCause::NoSlot);
             }
         }
     }

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use sluiced_core::distance::permit_needs;
+use sluiced_core::distance::min_permit_validity;
 use sluiced_core::headroom::{AutoHeadroom, Headroom, Measured};
 use sluiced_core::pacing::RowPaces;
 use sluiced_core::policy::LimitPolicy;
@@ -11,7 +11,7 @@ use sluiced_core::time::Mono;
 use sluiced_core::version::PolicyVersion;
 
 use super::{Fleet, SimEvent, SimulatedReplica};
-use crate::setting::{Followed, FollowedHeadroom};
+use crate::setting::{AutoHeadroomLimit, HeadroomOf};
 use crate::watch::FleetWatch;
 
 impl<'a, W: FleetWatch> Fleet<'a, W> {
@@ -67,14 +67,18 @@ impl<'a, W: FleetWatch> Fleet<'a, W> {
         if let Some(headroom) = limits.headroom() {
             in_force(&mut replica.follow, headroom, mono);
         }
-        if let Some(following) = self.setting.follows {
-            let measured = measured(replica, &following, mono);
+        if let Some(limit) = self.setting.auto_headroom {
+            let measured = measured(replica, &limit, mono);
             let first = replica.follow.as_ref();
-            let wanted = first.and_then(|follow| follow.first(measured, &following.bounds));
+            let wanted = first.and_then(|follow| follow.first(measured, &limit.bounds));
             if replica.shakes_made < FIRST || wanted.is_some() {
                 if let Some(headroom) = wanted.filter(|_| replica.shakes_made >= FIRST) {
                     let way = self.way();
-                    self.after(way, replica.id, SimEvent::Follow(policy.version, headroom));
+                    self.after(
+                        way,
+                        replica.id,
+                        SimEvent::SetHeadroom(policy.version, headroom),
+                    );
                     self.declare(replica);
                 }
                 replica.received = Some(policy);
@@ -106,7 +110,7 @@ const MISSES_NOTICE: u64 = 100_000;
 impl<'a, W: FleetWatch> Fleet<'a, W> {
     /// A handshake, and a check of the headroom.
     pub(super) fn handshake(&mut self, replica: &mut SimulatedReplica<'a>, mono: Mono) {
-        let Some(following) = self.setting.follows else {
+        let Some(limit) = self.setting.auto_headroom else {
             return;
         };
         let took = self.travel() + self.travel();
@@ -124,40 +128,36 @@ impl<'a, W: FleetWatch> Fleet<'a, W> {
         for late in replica.scheduler.take_missed_by() {
             replica.late.record(late, mono);
         }
-        let measured = measured(replica, &following, mono);
+        let measured = measured(replica, &limit, mono);
         let over = replica.version();
         let wanted = replica
             .follow
             .as_mut()
-            .and_then(|follow| follow.wanted(measured, &following.bounds, mono));
+            .and_then(|follow| follow.wanted(measured, &limit.bounds, mono));
         if let Some(headroom) = wanted {
             let way = self.way();
-            self.after(way, replica.id, SimEvent::Follow(over, headroom));
+            self.after(way, replica.id, SimEvent::SetHeadroom(over, headroom));
         }
     }
 
     /// At the store: if several replicas want another headroom, the first one succeeds.
-    pub(super) fn follow(&mut self, over: PolicyVersion, headroom: Headroom) {
-        let Some(following) = self.setting.follows else {
+    pub(super) fn set_headroom(&mut self, over: PolicyVersion, headroom: Headroom) {
+        let Some(limit) = self.setting.auto_headroom else {
             return;
         };
         if !self.store.is_down(self.t) && self.store.version() == over {
-            self.store.set(following.policy_at(headroom), self.t);
+            self.store.set(limit.policy_at(headroom), self.t);
             self.notify_change(MISSES_NOTICE);
         }
     }
 }
 
-fn measured(
-    replica: &mut SimulatedReplica<'_>,
-    following: &FollowedHeadroom,
-    mono: Mono,
-) -> Measured {
-    let late = match following.of {
-        Followed::Paced(rate) => replica.late.worth(rate.window(), mono),
-        Followed::Keyed(_) => {
+fn measured(replica: &mut SimulatedReplica<'_>, limit: &AutoHeadroomLimit, mono: Mono) -> Measured {
+    let late = match limit.of {
+        HeadroomOf::Paced(rate) => replica.late.worth(rate.window(), mono),
+        HeadroomOf::Keyed(_) => {
             let trip = replica.scheduler.slow_trip();
-            (!trip.is_zero()).then(|| permit_needs(trip) * 3 / 2)
+            (!trip.is_zero()).then(|| min_permit_validity(trip) * 3 / 2)
         }
     };
     Measured {

@@ -68,7 +68,7 @@ fn run(backlog: &Backlog, refuses: Refuses, seed: u64) -> RefusedCalls {
         around: Surroundings::calm(),
         faults: &[],
         policies: &[],
-        follows: None,
+        auto_headroom: None,
         forgets: false,
         refuses,
     };

@@ -29,7 +29,7 @@ fn refused(times: &[u64], rate: Rate, burst: u32) -> usize {
     // In parts of a microsecond: a window may be no multiple of the units.
     let (part, distance) = (u64::from(rate.units().get()), micros(rate.window()));
     let tolerance = distance * u64::from(burst);
-    // When the next one would come if all came at even distance.
+    // When the next one would come if all came evenly spaced.
     let mut even = 0;
     let mut refused = 0;
     for at in times.iter().map(|at| at * part) {

@@ -13,7 +13,7 @@ use crate::dice::{Dice, mix};
 use crate::fleet;
 use crate::limits::{Broken, KeyedLimit};
 use crate::setting::{
-    FleetPolicy, Followed, FollowedHeadroom, KeyCost, KeyedRule, Message, Refuses, Setting,
+    AutoHeadroomLimit, FleetPolicy, HeadroomOf, KeyCost, KeyedRule, Message, Refuses, Setting,
     SimulatedRoute,
 };
 use crate::watch::FleetWatch;
@@ -119,10 +119,10 @@ impl Scenario {
             around: self.around,
             faults: &self.faults,
             policies: &policies,
-            follows: self.follows.map(|bounds| FollowedHeadroom {
+            auto_headroom: self.auto_bounds.map(|bounds| AutoHeadroomLimit {
                 of: match self.keyed.first() {
-                    Some(limit) => Followed::Keyed(*limit),
-                    None => Followed::Paced(self.rate),
+                    Some(limit) => HeadroomOf::Keyed(*limit),
+                    None => HeadroomOf::Paced(self.rate),
                 },
                 bounds,
             }),

@@ -54,7 +54,7 @@ pub struct Scenario {
     pub broken: Broken,
     /// The headroom of its only limit follows what the replicas measure, and begins at `headroom`. The first five
     /// seconds after a change of the way are not judged.
-    pub follows: Option<Bounds>,
+    pub auto_bounds: Option<Bounds>,
     /// By then everything has recovered except what is broken for good, and the rest must make progress.
     pub heals: Option<Duration>,
 }
@@ -83,7 +83,7 @@ impl Scenario {
             keyed: Vec::new(),
             paced: true,
             broken: Broken::Nothing,
-            follows: None,
+            auto_bounds: None,
             heals: None,
         };
         scenario.prefetch = scenario.ample_prefetch();

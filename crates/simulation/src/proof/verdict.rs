@@ -255,7 +255,7 @@ impl FleetJudge {
 
     /// The way has changed, and the headroom must follow it.
     fn other_way(&mut self, t: u64) {
-        if self.scenario.follows.is_some() {
+        if self.scenario.auto_bounds.is_some() {
             self.tally = Tally::new(self.rate);
             self.tally_from = t + FOUND_ANEW;
         }

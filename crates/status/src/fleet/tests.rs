@@ -8,6 +8,11 @@ use super::*;
 use crate::explained::{NO_TURN, gone_at};
 use crate::{CLOSED_HOURS, LimitUse};
 
+/// A limit, as `/status.json` shows it.
+fn limit(shown: serde_json::Value) -> LimitStatus {
+    serde_json::from_value(shown).unwrap()
+}
+
 #[test]
 fn what_replicas_use_adds_up_but_for_those_that_are_silent() {
     let using = |used, silent| {
@@ -219,9 +224,9 @@ fn a_limit_that_blocks_is_why_its_route_stands_still_with_the_time_that_is_left(
     };
     let routes = [facts("sms", "sms", vec!["repeats"])].into();
     for state in ["paused", "frozen", "closed"] {
-        let mut limit = json!({"name": "repeats", "state": state, "now": "2026-01-01T00:00:02.5Z"});
-        limit[format!("{state}_until")] = json!("2026-01-01T00:00:30Z");
-        fleet.limits = vec![limit];
+        let mut shown = json!({"name": "repeats", "state": state, "now": "2026-01-01T00:00:02.5Z"});
+        shown[format!("{state}_until")] = json!("2026-01-01T00:00:30Z");
+        fleet.limits = vec![limit(shown)];
         fleet.replicas[0].routes = BTreeMap::from([("sms".to_owned(), RouteState::default())]);
         fleet.say_why(&routes);
         let said = format!("its limit repeats is {state} for another 28s");
@@ -334,11 +339,11 @@ fn a_route_waits_for_its_own_limits_only() {
     let mut fleet = Fleet {
         replicas: vec![replica],
         limits: vec![
-            json!({"name": "account", "state": "open"}),
-            json!({
+            limit(json!({"name": "account", "state": "open"})),
+            limit(json!({
                 "name": "sender", "state": "paused", "now": "2026-01-01T00:00:00Z",
                 "paused_until": "2026-12-31T00:00:00Z",
-            }),
+            })),
         ],
         ..Fleet::default()
     };

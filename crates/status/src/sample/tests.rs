@@ -3,7 +3,7 @@
 use tokio::sync::watch;
 
 use super::*;
-use sluiced_ports::connect::Link;
+use sluiced_ports::link::Link;
 
 fn figures(done: u64, units: u64, open: u8) -> Vec<SeriesReading> {
     let number = |name, labels: &[(&'static str, &str)], number: u64| {

@@ -21,7 +21,7 @@ use super::address::Address;
 use super::needs::right_denied;
 use super::stream::{self, DrivenConnection};
 use super::{refused, store_error, timed_out};
-use sluiced_ports::connect::{Resolver, Secret, ServerStream};
+use sluiced_net::connect::{Resolver, Secret, ServerStream};
 use sluiced_ports::store::StoreError;
 use sluiced_settings::types::RedisMode;
 use sluiced_settings::urls::is_encoded;
@@ -217,7 +217,7 @@ fn with_user(settings: RedisConnectionInfo, user: Option<&String>) -> RedisConne
 #[cfg(test)]
 mod tests {
     use super::*;
-    use sluiced_ports::connect::Tls;
+    use sluiced_net::connect::Tls;
     use sluiced_settings::types::{Redis, Settings};
 
     fn cluster(urls: &[&str]) -> Result<Access, StoreError> {

@@ -25,7 +25,7 @@ use super::hash_slots::HashSlotMap;
 use super::scripts::ScriptCall;
 use super::server::{Locator, Server};
 use super::{refused, unreachable};
-use sluiced_ports::connect::Link;
+use sluiced_ports::link::Link;
 use sluiced_ports::lock;
 use sluiced_ports::store::StoreError;
 
@@ -94,7 +94,7 @@ impl Cluster {
         server.call(call, end).await.map_err(|failure| {
             if let Some((slot, to)) = failure.moved {
                 debug!(slot, %to, "a slot moved");
-                lock(&self.map).follow(slot, to);
+                lock(&self.map).note_moved(slot, to);
             }
             if failure.stale {
                 self.stale.notify_one();

@@ -15,7 +15,7 @@ use super::scripts::ScriptCall;
 use super::sentinels::Sentinels;
 use super::server::{Locator, Server};
 use super::unreachable;
-use sluiced_ports::connect::Link;
+use sluiced_ports::link::Link;
 use sluiced_ports::store::StoreError;
 use sluiced_settings::types::RedisMode;
 

@@ -101,7 +101,7 @@ impl HashSlotMap {
     }
 
     /// A redirection: `slot` is served by `to` now.
-    pub(super) fn follow(&mut self, slot: HashSlot, to: Address) {
+    pub(super) fn note_moved(&mut self, slot: HashSlot, to: Address) {
         self.moved.retain(|(at, _)| *at != slot);
         self.moved.push((slot, to));
     }

@@ -20,12 +20,12 @@ use super::connection::Connection;
 use super::scripts::{Arg, MARKS, ScriptCall};
 use sluiced_core::time::Mono;
 use sluiced_ports::clock::{self, Thread};
-use sluiced_ports::connect::Link;
+use sluiced_ports::link::Link;
 use sluiced_ports::marks::{MarkKey, Marks};
 use sluiced_telemetry::LogLimit;
 
 /// How often it is made sure that Redis has the key.
-const EVERY: Duration = Duration::from_secs(10);
+const CHECK_INTERVAL: Duration = Duration::from_secs(10);
 /// The pause before it is asked again after it gave no answer.
 const RETRY: Duration = Duration::from_millis(200);
 /// This many keys are known at most: Redis lost it so often while this replica ran.
@@ -60,7 +60,7 @@ impl KeptKeys {
     }
 
     pub(super) fn marks(&self) -> Marks {
-        Marks::follow(self.known.clone())
+        Marks::of_fleet(self.known.clone())
     }
 }
 
@@ -83,7 +83,7 @@ async fn keep(
                     Some(current) => learn(&known, current),
                     None => warn_of(&key, &unread, clock::now()),
                 }
-                EVERY
+                CHECK_INTERVAL
             }
             Err(_) => RETRY,
         };
@@ -135,7 +135,7 @@ mod tests {
     #[test]
     fn the_current_key_signs_and_earlier_ones_are_believed() {
         let (sender, known) = watch::channel(Arc::default());
-        let marks = Marks::follow(known);
+        let marks = Marks::of_fleet(known);
         let all: Vec<MarkKey> = std::iter::repeat_with(MarkKey::random).take(6).collect();
         for key in &all {
             learn(&sender, key.clone());

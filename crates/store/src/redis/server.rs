@@ -30,7 +30,7 @@ use super::stream::DrivenConnection;
 use super::{ErrorClass, fault, timed_out, unreachable};
 use sluiced_core::backoff::{Backoff, Failures};
 use sluiced_ports::clock;
-use sluiced_ports::connect::Link;
+use sluiced_ports::link::Link;
 use sluiced_ports::lock;
 use sluiced_ports::store::StoreError;
 

@@ -28,7 +28,7 @@ use sluiced_core::schedule::{Ask, Freeze, Grant, LeaseAnswer, Turn};
 use sluiced_core::time::{StoreTime, micros};
 use sluiced_core::version::PolicyVersion;
 use sluiced_ports::clock::Thread;
-use sluiced_ports::connect::Link;
+use sluiced_ports::link::Link;
 use sluiced_ports::marks::Marks;
 use sluiced_ports::store::{
     BAR, FleetReports, Notice, PLACES, PacedRow, REPORT_EVERY, RegistrationAction, SHOWN,

@@ -17,7 +17,7 @@ use rustls::ClientConfig;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::address::Address;
-use sluiced_ports::connect::{ServerStream, first_stream, secured};
+use sluiced_net::connect::{ServerStream, first_stream, secured};
 
 const KEEPALIVE: Duration = Duration::from_secs(10);
 

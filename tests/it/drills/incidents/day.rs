@@ -245,7 +245,7 @@ impl Day {
                 && fleet
                     .reporting_replicas()
                     .all(|replica| replica.missing.is_empty() && replica.waits.is_empty())
-                && fleet.limits.iter().all(|limit| limit["state"] == "open")
+                && fleet.limits.iter().all(|limit| limit.state == "open")
                 && ROUTES.iter().all(|name| {
                     let route = fleet.route(name);
                     let whys = [&route.away_why, &route.dying, &route.stalled];

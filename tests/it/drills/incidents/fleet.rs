@@ -21,7 +21,7 @@ pub(super) async fn redis_is_emptied(day: &mut Day) {
     day.says(&[0, 1, 2], "the loss is named", lost).await;
     day.status("the limit is closed", |fleet| {
         let mut limits = fleet.limits.iter();
-        limits.any(|limit| limit["name"] == "recipient" && limit["state"] == "closed")
+        limits.any(|limit| limit.name == "recipient" && limit.state == "closed")
     })
     .await;
     for limit in ["sender", "recipient", "codes"] {

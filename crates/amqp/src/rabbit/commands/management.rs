@@ -28,11 +28,11 @@ use url::Url;
 use super::broker_policies::{BrokerPolicy, OwnQueue, effects};
 use crate::rabbit::options::{RabbitOptions, RouteOptions, virtual_host};
 use crate::rabbit::topology::Target;
-use sluiced_ports::connect::{ServerStream, first_stream, secured, why};
+use sluiced_net::connect::{ServerStream, first_stream, secured, why};
 use sluiced_settings::types::QueueType;
 
 /// An answer is not larger: some hundred bytes for each queue of the virtual host.
-const MOST: usize = 32 << 20;
+const MAX_ANSWER: usize = 32 << 20;
 /// What is encoded in a part of a path.
 const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.');
 
@@ -218,7 +218,7 @@ impl<'a> Api<'a> {
             .await
             .map_err(|error| lost(&error))?;
         let status = answer.status();
-        let collected = Limited::new(answer.into_body(), MOST).collect().await;
+        let collected = Limited::new(answer.into_body(), MAX_ANSWER).collect().await;
         driver.abort();
         let unreadable = |reason: String| ManagementError::Unreadable {
             path: path.to_owned(),

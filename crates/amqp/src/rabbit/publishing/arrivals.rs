@@ -27,7 +27,7 @@ use sluiced_telemetry::LogLimit;
 /// This many wait for a connection; more are refused.
 const WAITING: usize = 1_000;
 /// While there is no room, how often it is looked at whether the centre still waits.
-const LOOK: Duration = Duration::from_secs(1);
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// For this long nothing is taken after a fault.
 const PAUSE: Duration = Duration::from_secs(1);
 
@@ -72,7 +72,7 @@ impl ArrivalPublisher {
                         error => error,
                     }
                 }
-                () = sleep(LOOK), if !has_room => continue,
+                () = sleep(CHECK_INTERVAL), if !has_room => continue,
                 decided = next_decided(&mut open) => decided.map(|publications| self.report_decided(publications)),
             };
             match ended {

@@ -26,7 +26,7 @@ use crate::rabbit::RabbitError;
 use crate::rabbit::confirms::{ConfirmChannel, CopyMessage, Decided, next_decided, usable_channel};
 use crate::rabbit::queues::RouteQueues;
 use crate::rabbit::topology::Target;
-use crate::{BACKOFF, LOG_EVERY, REFUSED, ResultOutcome};
+use crate::{BACKOFF, REFUSED, ResultOutcome};
 use sluiced_ports::clock;
 use sluiced_ports::lock;
 use sluiced_settings::types::Unroutable;
@@ -35,46 +35,7 @@ use sluiced_telemetry::LogLimit;
 /// The most new copies to take over at a time.
 const BURST: usize = 512;
 /// How often it looks for copies that wait for too long.
-const LOOK: Duration = Duration::from_secs(1);
-
-/// What the publishers of a route share. Outlives its sessions.
-#[derive(Debug)]
-pub(in crate::rabbit) struct RoutePublishing {
-    queues: Arc<RouteQueues>,
-    /// For warnings about copies that lost headers.
-    shortened: LogLimit,
-}
-
-impl RoutePublishing {
-    pub(in crate::rabbit) const fn new(queues: Arc<RouteQueues>) -> Self {
-        Self {
-            queues,
-            shortened: LogLimit::new(LOG_EVERY),
-        }
-    }
-
-    /// Looks for a place, and declares a queue that is missing.
-    async fn look_for(&self, place: Place) -> Result<(), RabbitError> {
-        let queues = &self.queues;
-        let counting = queues.connections.counting.acquire().await?;
-        match place {
-            Place::Queue(target) => queues.make_sure(&counting, target).await,
-            Place::Results => counting.find_exchange(queues.route.exchange()).await,
-        }
-    }
-
-    /// A copy left headers behind.
-    fn log_shortened(&self) {
-        let RouteQueues { events, route, .. } = &*self.queues;
-        events.note(&route.name, QueueEvent::Shortened);
-        if let Some(more) = self.shortened.event(clock::now()) {
-            tracing::warn!(
-                route = %route.name,
-                "a copy does not fit a frame: its largest headers stay behind{more}"
-            );
-        }
-    }
-}
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// A copy to publish.
 #[derive(Debug)]
@@ -138,12 +99,12 @@ pub(in crate::rabbit) struct Publisher {
 
 impl Publisher {
     /// Starts it. Must be called inside a tokio runtime.
-    pub(in crate::rabbit) fn start(publishing: Arc<RoutePublishing>) -> Self {
+    pub(in crate::rabbit) fn start(queues: Arc<RouteQueues>) -> Self {
         let (copies, fresh) = mpsc::unbounded_channel();
         let (sender, decided) = mpsc::unbounded_channel();
         let failing = Arc::new(Mutex::new(None));
         let outbox = Outbox {
-            publishing,
+            queues,
             decided: sender,
             failing: Arc::clone(&failing),
             open: None,
@@ -181,7 +142,7 @@ impl Publisher {
 /// Copies that are not confirmed. Those under way are in `open`.
 #[derive(Debug)]
 struct Outbox {
-    publishing: Arc<RoutePublishing>,
+    queues: Arc<RouteQueues>,
     decided: mpsc::UnboundedSender<(u64, CopyOutcome)>,
     failing: Arc<Mutex<Option<Arc<str>>>>,
     open: Option<ConfirmChannel<Republish>>,
@@ -209,7 +170,7 @@ impl Outbox {
     /// Publishes copies until the session drops its end.
     async fn run(mut self, mut copies: mpsc::UnboundedReceiver<Republish>) {
         let mut fresh: Vec<Republish> = Vec::with_capacity(BURST);
-        let mut look = interval(LOOK);
+        let mut look = interval(CHECK_INTERVAL);
         look.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             if let Err(error) = self.send().await {
@@ -235,20 +196,14 @@ impl Outbox {
 
     /// Publishes copies that are ready, as far as the bounds allow.
     async fn send(&mut self) -> Result<(), RabbitError> {
-        let confirm = self
-            .publishing
-            .queues
-            .options
-            .settings
-            .confirm_timeout
-            .get();
+        let confirm = self.queues.options.settings.confirm_timeout.get();
         while let Some(first) = self.ready.front() {
             let (place, bytes, tag) = (first.to.place(), first.body.len(), first.tag);
             if let Err(error) = self.make_sure(place).await {
                 self.fail_all_for(place, &error);
                 continue;
             }
-            let live = self.publishing.queues.connections.publishing.acquire();
+            let live = self.queues.connections.publishing.acquire();
             let open = usable_channel(&mut self.open, live, confirm).await?;
             if open.live.is_blocked() {
                 return Err(RabbitError::Blocked);
@@ -262,7 +217,7 @@ impl Outbox {
                 return Ok(());
             };
             let first_try = !self.failed.contains(&republish.tag);
-            let route = &self.publishing.queues.route;
+            let route = &self.queues.route;
             let (exchange, routing_key) = match &republish.to {
                 Destination::Queue(target) => (String::new(), target.queue(route.queue())),
                 Destination::Result(key) => (route.exchange().to_owned(), key.clone()),
@@ -274,7 +229,7 @@ impl Outbox {
                 body: republish.body.clone(),
             };
             if open.publish(copy, republish) && first_try {
-                self.publishing.log_shortened();
+                self.log_shortened();
             }
         }
         Ok(())
@@ -292,7 +247,7 @@ impl Outbox {
         if place == Place::Queue(Target::Work) || self.declared.contains(&place) {
             return Ok(());
         }
-        let found = self.publishing.look_for(place).await;
+        let found = look_for(&self.queues, place).await;
         if let Some(open) = &mut self.open {
             open.was_left_alone();
         }
@@ -304,6 +259,16 @@ impl Outbox {
             Err(error) => self.leave_alone(place, error, BACKOFF.max),
         }
         found
+    }
+
+    /// A copy left headers behind.
+    fn log_shortened(&self) {
+        let queues = &self.queues;
+        let route = &queues.route.name;
+        queues.events.note(route, QueueEvent::Shortened);
+        if let Some(more) = queues.shortened.event(clock::now()) {
+            tracing::warn!(%route, "a copy does not fit a frame: its largest headers stay behind{more}");
+        }
     }
 
     /// No copy goes to this place for this long.
@@ -353,13 +318,13 @@ impl Outbox {
             Destination::Result(_) => self.count_result(ResultOutcome::Confirmed),
             Destination::Queue(target) => {
                 let now = clock::now();
-                self.publishing.queues.counts.note_put(*target, now);
+                self.queues.counts.note_put(*target, now);
             }
         }
     }
 
     fn count_result(&self, outcome: ResultOutcome) {
-        let RouteQueues { events, route, .. } = &*self.publishing.queues;
+        let RouteQueues { events, route, .. } = &*self.queues;
         events.note(&route.name, QueueEvent::Result(outcome));
     }
 
@@ -371,7 +336,7 @@ impl Outbox {
 
     fn on_blocked(&mut self, error: &RabbitError) {
         let under_way = self.open.as_ref().map_or(0, ConfirmChannel::under_way);
-        let RouteQueues { events, route, .. } = &*self.publishing.queues;
+        let RouteQueues { events, route, .. } = &*self.queues;
         (0..under_way).for_each(|_| events.note(&route.name, QueueEvent::Unconfirmed));
         self.show_failing(error);
         self.log_fault(None, error);
@@ -410,7 +375,7 @@ impl Outbox {
 
     /// These go before all others, one at a time.
     fn publish_each_alone(&mut self, copies: Vec<Republish>) {
-        let RouteQueues { events, route, .. } = &*self.publishing.queues;
+        let RouteQueues { events, route, .. } = &*self.queues;
         for copy in copies.into_iter().rev() {
             events.note(&route.name, QueueEvent::Unconfirmed);
             self.failed.insert(copy.tag);
@@ -420,8 +385,17 @@ impl Outbox {
 
     /// Whether it is a result that is dropped once no queue takes it.
     fn may_be_dropped(&self, copy: &Republish) -> bool {
-        let results = self.publishing.queues.route.results.as_ref();
+        let results = self.queues.route.results.as_ref();
         let drops = results.is_some_and(|results| results.unroutable() == Unroutable::Drop);
         drops && matches!(copy.to, Destination::Result(_))
+    }
+}
+
+/// Looks for a place, and declares a queue that is missing.
+async fn look_for(queues: &RouteQueues, place: Place) -> Result<(), RabbitError> {
+    let counting = queues.connections.counting.acquire().await?;
+    match place {
+        Place::Queue(target) => queues.make_sure(&counting, target).await,
+        Place::Results => counting.find_exchange(queues.route.exchange()).await,
     }
 }

@@ -19,7 +19,7 @@ use crate::rabbit::RabbitError;
 use crate::rabbit::connections::live::LiveConnection;
 use crate::rabbit::topology::Target;
 use crate::rabbit::topology::queue_check::QueueCheck;
-use sluiced_ports::connect::Link;
+use sluiced_ports::link::Link;
 use sluiced_ports::lock;
 
 /// The queues of a route that cannot be used now, and why. Outlives the sessions.

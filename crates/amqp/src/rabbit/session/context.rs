@@ -7,14 +7,12 @@ use std::sync::Arc;
 use tokio::sync::{mpsc, watch};
 
 use super::kept::KeptVerdicts;
-use crate::rabbit::connections::Connections;
 use crate::rabbit::options::RouteOptions;
-use crate::rabbit::publishing::publisher::RoutePublishing;
 use crate::rabbit::queues::RouteQueues;
-use crate::{LOG_EVERY, QueueEvent, QueueEvents};
+use crate::{LOG_EVERY, QueueEvent};
 use sluiced_core::ladder::Ladder;
 use sluiced_ports::clock;
-use sluiced_ports::connect::Link;
+use sluiced_ports::link::Link;
 use sluiced_ports::marks::Marks;
 use sluiced_ports::queue::{Delivery, ServeChannels};
 use sluiced_telemetry::LogLimit;
@@ -23,10 +21,7 @@ use sluiced_telemetry::LogLimit;
 pub(in crate::rabbit) struct RouteContext {
     pub(in crate::rabbit) route: Arc<RouteOptions>,
     pub(super) ladder: Ladder,
-    pub(in crate::rabbit) connections: Arc<Connections>,
-    pub(super) events: Arc<dyn QueueEvents>,
     pub(in crate::rabbit) queues: Arc<RouteQueues>,
-    pub(super) publishing: Arc<RoutePublishing>,
     pub(super) deliveries: mpsc::UnboundedSender<Delivery>,
     /// Whether the route's messages come and can be settled.
     pub(super) link: watch::Sender<Link>,
@@ -48,14 +43,10 @@ impl RouteContext {
         kept: Arc<KeptVerdicts>,
         marks: Marks,
     ) -> Self {
-        let queues = Arc::new(queues);
         Self {
             route: Arc::clone(&queues.route),
             ladder: queues.route.ladder(),
-            connections: Arc::clone(&queues.connections),
-            events: Arc::clone(&queues.events),
-            publishing: Arc::new(RoutePublishing::new(Arc::clone(&queues))),
-            queues,
+            queues: Arc::new(queues),
             deliveries: channels.deliveries.clone(),
             link: channels.link.clone(),
             kept,
@@ -69,7 +60,7 @@ impl RouteContext {
     /// A message had headers of ours that no replica wrote.
     pub(super) fn log_forged(&self) {
         let route = &self.route.name;
-        self.events.note(route, QueueEvent::Forged);
+        self.queues.events.note(route, QueueEvent::Forged);
         if let Some(more) = self.forged.event(clock::now()) {
             tracing::warn!(
                 %route,

@@ -19,7 +19,7 @@ fn a_number_is_missed_where_it_should_be() {
     };
     let missed = |is_unanswered| Used::Unreadable { is_unanswered };
     assert_eq!(of(answered(Outcome::Accepted, 200)), missed(false));
-    assert_eq!(of(answered(THROTTLED, 429)), Used::Unsaid);
+    assert_eq!(of(answered(THROTTLED, 429)), Used::Absent);
     let silent = call(Outcome::TRANSIENT, Err(Silence::Timeout));
     assert_eq!(of(silent), missed(true));
 }
@@ -49,11 +49,11 @@ fn a_quota_freezes_a_paced_limit_only_if_it_is_less_than_what_is_under_way() {
         };
         alone(&call).quotas[0]
     };
-    let QuotaOutcome::Said { then, .. } = quota(&left(45, 30), 40) else {
+    let QuotaOutcome::Reported { then, .. } = quota(&left(45, 30), 40) else {
         panic!("it is said");
     };
     assert_eq!(then, QuotaConsequence::Nothing);
-    let QuotaOutcome::Said {
+    let QuotaOutcome::Reported {
         then,
         is_implausible,
         ..
@@ -90,7 +90,7 @@ fn a_quota_of_a_key_is_written_without_what_is_spared() {
         };
         alone(&call).quotas[0]
     };
-    let QuotaOutcome::Said { then, .. } = quota(&said(Some(&left)), THROTTLED, 429) else {
+    let QuotaOutcome::Reported { then, .. } = quota(&said(Some(&left)), THROTTLED, 429) else {
         panic!("it is said");
     };
     let tighten = QuotaConsequence::Tighten {
@@ -103,5 +103,5 @@ fn a_quota_of_a_key_is_written_without_what_is_spared() {
         quota(&none, Outcome::Accepted, 200),
         QuotaOutcome::Unreadable
     );
-    assert_eq!(quota(&none, THROTTLED, 429), QuotaOutcome::Unsaid);
+    assert_eq!(quota(&none, THROTTLED, 429), QuotaOutcome::Absent);
 }

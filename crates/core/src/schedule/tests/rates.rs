@@ -120,7 +120,7 @@ fn a_changed_rate_is_in_force_with_the_next_lease() {
         &fast,
     );
     assert!(row[0] > last && row[0] < START + 1_000_000, "{row:?}");
-    // Lowered: the next slot keeps the new distance from the last old one.
+    // Lowered: the next slot keeps the new interval to the last old one.
     let last = row[row.len() - 1];
     let now = last + 1;
     let lowered = lease_as(&mut state, &slow, 1, now, now);

@@ -249,9 +249,9 @@ proptest! {
 }
 
 /// An item that takes this many slots.
-struct Dear(Item, u32);
+struct CostlyItem(Item, u32);
 
-impl Queued for Dear {
+impl Queued for CostlyItem {
     fn arrival(&self) -> u64 {
         0
     }
@@ -276,7 +276,7 @@ proptest! {
     ) {
         let mut ready = Ready::default();
         for (priority, tenant, weight, cost, is_back) in items {
-            let item = Dear(of(priority, 0, tenant, weight), cost);
+            let item = CostlyItem(of(priority, 0, tenant, weight), cost);
             if is_back {
                 ready.push_front(item);
             } else {

@@ -10,7 +10,7 @@ use std::io;
 
 use http::StatusCode;
 use httparse::{EMPTY_HEADER, Response, Status};
-use sluiced_ports::dial::connect_detail;
+use sluiced_net::dial::connect_detail;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 

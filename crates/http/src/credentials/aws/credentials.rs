@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use http::HeaderValue;
 use secrecy::{ExposeSecret as _, SecretString};
 
-use sluiced_ports::dial::Misconfigured;
+use sluiced_net::dial::Misconfigured;
 use sluiced_settings::types::AwsVariables;
 
 pub(crate) struct Credentials {

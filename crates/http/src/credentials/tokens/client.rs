@@ -8,7 +8,7 @@ use hyper_util::client::legacy::Client;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 
 use crate::connections::egress::Egress;
-use sluiced_ports::dial::connect_detail;
+use sluiced_net::dial::connect_detail;
 
 /// An answer with a token is no larger.
 const MAX_ANSWER: usize = 64 * 1024;

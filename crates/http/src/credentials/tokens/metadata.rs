@@ -26,7 +26,7 @@ use url::{Host, Url};
 use super::client::{TokenClient, excerpt};
 use super::{IssuedToken, TokenValue};
 use crate::credentials::aws::Credentials;
-use sluiced_ports::dial::Misconfigured;
+use sluiced_net::dial::Misconfigured;
 use sluiced_settings::types::{AwsCredentials, AwsSigv4, AwsVariables};
 
 /// The addresses of metadata of containers: ECS, and EKS Pod Identity.

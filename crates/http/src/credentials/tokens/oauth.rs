@@ -18,7 +18,7 @@ use self::key::Claims;
 use super::IssuedToken;
 use super::client::TokenClient;
 use crate::fields::basic;
-use sluiced_ports::dial::Misconfigured;
+use sluiced_net::dial::Misconfigured;
 use sluiced_settings::types::{ClientAuth, Jwt, Oauth2};
 
 /// How a server of tokens is asked with a signed claim (RFC 7523, section 2.1).

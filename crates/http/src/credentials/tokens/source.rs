@@ -8,7 +8,7 @@ use super::IssuedToken;
 use super::client::TokenClient;
 use super::metadata::Metadata;
 use super::oauth::OauthSource;
-use sluiced_ports::dial::Misconfigured;
+use sluiced_net::dial::Misconfigured;
 use sluiced_settings::types::Auth;
 
 /// Where tokens come from. The secret is not in it, because it may change. Two routes with the same source and the same

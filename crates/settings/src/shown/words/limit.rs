@@ -138,7 +138,7 @@ impl Limit {
     fn late_words(&self) -> String {
         let is_paced = self.as_paced().is_some();
         let Headroom { late, way } = self.headroom();
-        if let Some(bounds) = self.follows() {
+        if let Some(bounds) = self.auto_bounds() {
             let from = match is_paced {
                 true => "their slots",
                 false => "they were allowed",

@@ -118,7 +118,7 @@ impl FleetJudge {
         let ample = self.scenario.prefetch >= self.scenario.ample_prefetch()
             && self.scenario.keyed.is_empty()
             && self.scenario.heals.is_none()
-            && self.scenario.follows.is_none();
+            && self.scenario.auto_bounds.is_none();
         if slots >= ENOUGH && ample {
             // One slot in a thousand, and at both ends of the measured time those that may be late.
             let ends =

@@ -44,8 +44,8 @@ fn the_map_is_read_and_followed() {
     assert_eq!(master(&map, 10923).as_deref(), Some("10.0.0.1:7002"));
     assert_eq!(master(&map, 16001), None);
     assert_eq!((map.masters().len(), map.missing()), (3, 383));
-    map.follow(5461, Address::new("10.0.0.9", 7009));
-    map.follow(5461, Address::new("10.0.0.2", 7001));
+    map.note_moved(5461, Address::new("10.0.0.9", 7009));
+    map.note_moved(5461, Address::new("10.0.0.2", 7001));
     assert_eq!(master(&map, 5461).as_deref(), Some("10.0.0.2:7001"));
     assert_eq!(map.moved.len(), 1);
     assert_eq!(HashSlotMap::read(&Value::Nil, &teller), None);

@@ -27,8 +27,8 @@ use sluiced_core::limits::admission::Decision;
 use sluiced_core::scheduler::BATCH_MAX;
 use sluiced_core::time::{Mono, StoreTime};
 use sluiced_ports::clock;
-use sluiced_ports::connect::Link;
 use sluiced_ports::limits::{Candidate, Decisions, GrantedAt, GrantedCharge};
+use sluiced_ports::link::Link;
 use sluiced_ports::store::StoreError;
 
 type BatchAnswer = Result<Decisions, StoreError>;

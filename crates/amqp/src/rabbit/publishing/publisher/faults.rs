@@ -24,14 +24,14 @@ impl Outbox {
             was_logged |= log.end_fault();
         }
         if was_logged {
-            let route = &self.publishing.queues.route.name;
+            let route = &self.queues.route.name;
             tracing::info!(%route, "copies are confirmed again");
         }
     }
 
     /// Looks for copies that no queue confirms while others are confirmed, and for those that have no place.
     pub(super) fn check_waiting(&mut self) {
-        let most = self.publishing.queues.options.settings.ack_timeout.get() / 4;
+        let most = self.queues.options.settings.ack_timeout.get() / 4;
         let is_over = |copy: &Republish| copy.since.elapsed() >= most;
         let open = self.open.as_mut();
         let mut over = open.map_or(Vec::new(), |open| open.give_up(is_over));
@@ -66,7 +66,7 @@ impl Outbox {
     /// The error with the name of the queue; for a result, whose routing key may be a template over the message, with
     /// what the configuration says.
     pub(super) fn error_about(&self, to: &Destination, error: RabbitError) -> RabbitError {
-        let route = &self.publishing.queues.route;
+        let route = &self.queues.route;
         let to = match to {
             Destination::Queue(target) => {
                 let queue = target.queue(route.queue());
@@ -104,10 +104,9 @@ impl Outbox {
 
     /// The copy is tried again, together with others that failed meanwhile.
     pub(super) fn fail(&mut self, copy: Republish, error: &RabbitError) {
-        self.publishing
-            .queues
+        self.queues
             .events
-            .note(&self.publishing.queues.route.name, QueueEvent::Unconfirmed);
+            .note(&self.queues.route.name, QueueEvent::Unconfirmed);
         if self.waiting.is_empty() {
             self.failures += 1;
             let wait = BACKOFF.half_jitter(self.failures, rand::random());
@@ -136,7 +135,7 @@ impl Outbox {
         if self.failures <= 1 && is_refusal(error) {
             return tracing::debug!(%error, "a copy is not confirmed, trying again");
         }
-        let (route, now) = (&self.publishing.queues.route.name, clock::now());
+        let (route, now) = (&self.queues.route.name, clock::now());
         let log = self
             .logs
             .entry(place)

@@ -30,7 +30,7 @@ const SELDOM: u32 = 10;
 /// How often a route that does not park looks for parked queues, in the end: a look for a missing queue
 /// costs a channel, and a line in the broker's log. After a start it looks more often, because other
 /// replicas that still park are likely to stop then.
-const LOOK: Duration = Duration::from_secs(60);
+const CHECK_INTERVAL: Duration = Duration::from_secs(60);
 
 /// What the looks at all parked queues show.
 enum ParkedCount {
@@ -150,7 +150,7 @@ impl LeftBehind {
                 COUNT_INTERVAL
             })
             .await;
-            pause = LOOK.min(pause * 2);
+            pause = CHECK_INTERVAL.min(pause * 2);
         }
     }
 

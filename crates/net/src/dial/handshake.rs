@@ -13,9 +13,9 @@ use std::time::Duration;
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
-use crate::clock;
 use crate::connect::Resolver;
-use crate::downstream::Handshake;
+use sluiced_ports::clock;
+use sluiced_ports::downstream::Handshake;
 
 /// One for the process: while a name server does not answer, each attempt would leave a thread behind otherwise.
 static NAMES: LazyLock<Resolver> = LazyLock::new(Resolver::new);
@@ -79,12 +79,12 @@ async fn handshake(
 /// Asks a proxy for a connection, and waits until it says that there is one.
 fn open_tunnel(proxy: &mut net::TcpStream, request: &[u8], bound: Duration) -> io::Result<()> {
     /// A proxy's answer is a line and a few headers.
-    const MOST: u64 = 8 * 1024;
+    const MAX_STATUS_LINE: u64 = 8 * 1024;
     proxy.set_read_timeout(Some(bound))?;
     proxy.set_write_timeout(Some(bound))?;
     proxy.write_all(request)?;
     let mut status = String::new();
-    io::BufReader::new(proxy.take(MOST)).read_line(&mut status)?;
+    io::BufReader::new(proxy.take(MAX_STATUS_LINE)).read_line(&mut status)?;
     let code = status.split(' ').nth(1);
     let is_open = status.starts_with("HTTP/1.") && code == Some("200");
     is_open

@@ -1,9 +1,8 @@
-//! Shared by the crates that connect to servers: whether a server can be reached, the addresses of its host
-//! (`resolver`), the stream to it (`stream`), TLS (`tls`), secrets (`secret`), and what caused an error (`causes`).
+//! Connecting to a server: the addresses of its host (`resolver`), the stream to it (`stream`), TLS (`tls`), secrets
+//! (`secret`), and what caused an error (`causes`).
 
 use std::io;
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::time::Duration;
 
 use futures::StreamExt as _;
@@ -11,7 +10,7 @@ use futures::stream::FuturesUnordered;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-pub(super) use self::causes::causes;
+pub(crate) use self::causes::causes;
 pub use self::causes::find;
 pub use self::resolver::Resolver;
 pub use self::secret::Secret;
@@ -23,25 +22,6 @@ mod resolver;
 mod secret;
 mod stream;
 mod tls;
-
-/// The state of a connection that is supervised and rebuilt by itself.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Link {
-    /// Not connected since the start.
-    Connecting,
-    /// Usable.
-    Up,
-    /// Lost, with the reason as an operator should read it. Being rebuilt with backoff.
-    Down(Arc<str>),
-}
-
-impl Link {
-    /// Whether it can be used now.
-    #[must_use]
-    pub const fn is_up(&self) -> bool {
-        matches!(self, Self::Up)
-    }
-}
 
 /// For this long an address may say nothing before the next one is tried beside it (RFC 8305, section 5).
 const NEXT_ADDRESS: Duration = Duration::from_millis(250);

@@ -18,9 +18,9 @@ const CLOSED: Backoff = Backoff::new(Duration::from_millis(200), Duration::from_
 /// Waits before more are opened, after none could be: calls that open their own show when they can.
 const REFUSED: Backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(2));
 
-/// Spare connections to one place.
+/// Warm connections to one place.
 #[derive(Debug)]
-pub(super) struct Spares<C> {
+pub(super) struct WarmConnections<C> {
     ready: Vec<C>,
     opening: usize,
     /// How many to keep.
@@ -32,9 +32,9 @@ pub(super) struct Spares<C> {
     refused: Failures,
 }
 
-/// What a look at a spare connection shows.
+/// What a look at a warm connection shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum SpareState {
+pub(super) enum WarmState {
     Good,
     /// We would have closed it by now.
     Old,
@@ -42,7 +42,7 @@ pub(super) enum SpareState {
     Closed,
 }
 
-impl<C> Spares<C> {
+impl<C> WarmConnections<C> {
     pub(super) const fn new() -> Self {
         Self {
             ready: Vec::new(),
@@ -69,20 +69,20 @@ impl<C> Spares<C> {
     /// Takes the newest that is good, if there is one. `fraction`: a random number from 0 to 1.
     pub(super) fn take(
         &mut self,
-        mut look: impl FnMut(&mut C) -> SpareState,
+        mut look: impl FnMut(&mut C) -> WarmState,
         now: Mono,
         fraction: f64,
     ) -> Option<C> {
         self.taken.count(now);
         let mut is_closed = false;
-        while let Some(mut spare) = self.ready.pop() {
-            match look(&mut spare) {
-                SpareState::Good => {
+        while let Some(mut warm) = self.ready.pop() {
+            match look(&mut warm) {
+                WarmState::Good => {
                     self.closed.succeeded();
-                    return Some(spare);
+                    return Some(warm);
                 }
-                SpareState::Old => {}
-                SpareState::Closed => is_closed = true,
+                WarmState::Old => {}
+                WarmState::Closed => is_closed = true,
             }
         }
         if is_closed {
@@ -135,15 +135,15 @@ impl<C> Spares<C> {
     /// Drops those that are not good.
     pub(super) fn discard(
         &mut self,
-        mut look: impl FnMut(&mut C) -> SpareState,
+        mut look: impl FnMut(&mut C) -> WarmState,
         now: Mono,
         fraction: f64,
     ) {
         let mut is_closed = false;
-        self.ready.retain_mut(|spare| {
-            let state = look(spare);
-            is_closed |= state == SpareState::Closed;
-            state == SpareState::Good
+        self.ready.retain_mut(|warm| {
+            let state = look(warm);
+            is_closed |= state == WarmState::Closed;
+            state == WarmState::Good
         });
         if is_closed {
             self.closed.failed(now, fraction);
@@ -196,92 +196,92 @@ mod tests {
         Mono::default() + Duration::from_millis(millis)
     }
 
-    fn good(_: &mut u8) -> SpareState {
-        SpareState::Good
+    fn good(_: &mut u8) -> WarmState {
+        WarmState::Good
     }
 
     /// This many ready.
-    fn spares(wanted: usize) -> Spares<u8> {
-        let mut spares = Spares::new();
-        for _ in 0..spares.want(wanted) {
-            spares.add_opened(Some(0));
+    fn warm(wanted: usize) -> WarmConnections<u8> {
+        let mut warm = WarmConnections::new();
+        for _ in 0..warm.want(wanted) {
+            warm.add_opened(Some(0));
         }
-        spares
+        warm
     }
 
     #[test]
     fn half_of_them_are_used_before_more_are_opened() {
-        let mut spares = spares(8);
+        let mut warm = warm(8);
         for second in 0..4 {
-            assert!(spares.take(good, at(second * 3_000), 0.5).is_some());
-            assert_eq!(spares.missing(at(second * 3_000)), 0);
+            assert!(warm.take(good, at(second * 3_000), 0.5).is_some());
+            assert_eq!(warm.missing(at(second * 3_000)), 0);
         }
-        assert!(spares.take(good, at(20_000), 0.5).is_some());
-        assert_eq!(spares.missing(at(20_000)), 5);
+        assert!(warm.take(good, at(20_000), 0.5).is_some());
+        assert_eq!(warm.missing(at(20_000)), 5);
         // These are under way.
-        assert_eq!(spares.missing(at(20_000)), 0);
+        assert_eq!(warm.missing(at(20_000)), 0);
     }
 
     /// Fifty calls a second, each on a connection of its own, whose handshake takes 450 ms.
     #[test]
     fn a_peer_that_closes_after_each_answer_finds_one_for_each_call() {
-        let mut spares = spares(4);
+        let mut warm = warm(4);
         let mut opening = std::collections::VecDeque::new();
         let mut late = 0;
         for call in 0..500 {
             let now = call * 20;
             while opening.front().is_some_and(|there| *there <= now) {
                 opening.pop_front();
-                spares.add_opened(Some(0));
+                warm.add_opened(Some(0));
             }
-            late += u32::from(spares.take(good, at(now), 0.5).is_none() && call > 100);
-            opening.extend((0..spares.missing(at(now))).map(|_| now + 450));
+            late += u32::from(warm.take(good, at(now), 0.5).is_none() && call > 100);
+            opening.extend((0..warm.missing(at(now))).map(|_| now + 450));
         }
         assert_eq!(late, 0);
-        assert!(spares.ready() + opening.len() <= 51);
+        assert!(warm.ready() + opening.len() <= 51);
     }
 
     #[test]
     fn what_the_peer_closed_is_not_opened_again_at_once() {
-        let mut spares = spares(4);
-        assert_eq!(spares.take(|_| SpareState::Closed, at(0), 1.0), None);
-        assert_eq!(spares.missing(at(0)), 0);
-        assert_eq!(spares.missing(at(500)), 4);
+        let mut warm = warm(4);
+        assert_eq!(warm.take(|_| WarmState::Closed, at(0), 1.0), None);
+        assert_eq!(warm.missing(at(0)), 0);
+        assert_eq!(warm.missing(at(500)), 4);
         for _ in 0..4 {
-            spares.add_opened(None);
+            warm.add_opened(None);
         }
         // Those that were old say nothing about the peer.
-        let mut old = self::spares(4);
-        assert_eq!(old.take(|_| SpareState::Old, at(0), 1.0), None);
+        let mut old = self::warm(4);
+        assert_eq!(old.take(|_| WarmState::Old, at(0), 1.0), None);
         assert_eq!(old.missing(at(0)), 4);
     }
 
     #[test]
     fn a_peer_that_refuses_is_asked_rarely() {
-        let mut spares = spares(4);
+        let mut warm = warm(4);
         let mut opened = 0;
         // Fifty calls a second, for ten seconds.
         for call in 0..500 {
             let now = at(call * 20);
-            spares.take(good, now, 0.5);
-            let missing = spares.missing(now);
+            warm.take(good, now, 0.5);
+            let missing = warm.missing(now);
             opened += missing;
             for _ in 0..missing {
-                spares.add_opened(None);
+                warm.add_opened(None);
             }
             if missing > 0 {
-                spares.note_refusal(now, 0.5);
+                warm.note_refusal(now, 0.5);
             }
         }
         assert!(opened < 1_000, "{opened}");
-        spares.add_opened(Some(0));
-        assert!(spares.missing(at(10_000)) > 0, "it can be opened again");
+        warm.add_opened(Some(0));
+        assert!(warm.missing(at(10_000)) > 0, "it can be opened again");
     }
 
     #[test]
     fn none_are_opened_where_none_are_wanted() {
-        let mut spares = spares(0);
-        assert_eq!(spares.take(good, at(0), 0.5), None);
-        assert_eq!(spares.missing(at(0)), 0);
+        let mut warm = warm(0);
+        assert_eq!(warm.take(good, at(0), 0.5), None);
+        assert_eq!(warm.missing(at(0)), 0);
     }
 }

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use secrecy::SecretString;
 use tracing::warn;
 
-use crate::lock;
+use sluiced_ports::lock;
 
 /// Reads the secret; the error gives the reason, without the secret.
 type Read = dyn Fn() -> Result<SecretString, String> + Send + Sync;

@@ -13,7 +13,7 @@ use std::{fmt, io, thread};
 
 use tokio::sync::{Semaphore, watch};
 
-use crate::lock;
+use sluiced_ports::lock;
 
 /// Lookups of different names at a time. Names that are made from messages can be many, and those whose servers do not
 /// answer keep their places for half a minute.

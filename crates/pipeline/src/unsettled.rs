@@ -1,0 +1,88 @@
+//! A message that has no verdict yet, with its history.
+//!
+//! Problem: a message can be dropped in many places: its task panics, its pacer has stopped, or the route to which it
+//! moves is gone. A delivery that is dropped goes back to its queue as it came, and the calls that failed meanwhile
+//! would be forgotten: the message could be called more often than `max_attempts`.
+//!
+//! So from its decoding to its verdict the delivery is here, beside what the message has been through. Dropped, it goes
+//! back with that.
+
+use std::time::Duration;
+
+use sluiced_ports::queue::Delivery;
+
+use super::history::History;
+
+/// A message with the duty to settle it, and what it has been through.
+pub(super) struct UnsettledMessage {
+    /// `None` once it is taken out.
+    delivery: Option<Delivery>,
+    pub(super) history: History,
+}
+
+impl UnsettledMessage {
+    pub(super) const fn new(delivery: Delivery, history: History) -> Self {
+        Self {
+            delivery: Some(delivery),
+            history,
+        }
+    }
+
+    /// The delivery of the message.
+    pub(super) fn delivery(&self) -> &Delivery {
+        self.delivery.as_ref().expect(TAKEN_ONCE)
+    }
+
+    /// The same, to be changed.
+    pub(super) fn delivery_mut(&mut self) -> &mut Delivery {
+        self.delivery.as_mut().expect(TAKEN_ONCE)
+    }
+
+    /// Takes it apart, to settle it.
+    pub(super) fn into_parts(mut self) -> (Delivery, History) {
+        (self.delivery.take().expect(TAKEN_ONCE), self.history)
+    }
+}
+
+/// Why the delivery is there.
+const TAKEN_ONCE: &str = "only into_parts takes the delivery out, and it consumes the message";
+
+impl Drop for UnsettledMessage {
+    fn drop(&mut self) {
+        if let Some(delivery) = self.delivery.take() {
+            // The time of the store may be unknown here; a time that has passed makes the message wait no longer.
+            let verdict = self.history.back(Duration::ZERO, self.history.first_seen);
+            // If the session is gone, the broker delivers it again.
+            delivery.settle(verdict);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sluiced_core::time::{Mono, StoreTime};
+    use sluiced_ports::message::{HeaderValue, Message, header};
+    use sluiced_ports::queue::{SettlementSender, Verdict};
+
+    /// What becomes of a message that is dropped after this many calls.
+    fn dropped_after(attempts: u32) -> Verdict {
+        let (sink, mut settlements) = SettlementSender::new();
+        let message = Message::default();
+        let mut history = History::of(&message, StoreTime::from_micros(5));
+        history.tries.attempts = attempts;
+        let delivery = Delivery::new(message, Mono::default(), 7, "sms".into(), sink);
+        drop(UnsettledMessage::new(delivery, history));
+        settlements.try_recv().expect("a verdict").verdict
+    }
+
+    #[test]
+    fn a_message_that_is_dropped_keeps_the_calls_that_it_had() {
+        assert_eq!(dropped_after(0), Verdict::GiveBack);
+        let Verdict::Later { delay, headers } = dropped_after(2) else {
+            panic!("it goes through the wait ladder");
+        };
+        assert_eq!(delay, Duration::ZERO);
+        assert!(headers.contains(&(header::ATTEMPTS, HeaderValue::Int(2))));
+    }
+}
