@@ -55,7 +55,7 @@ use sluiced_ports::queue::Subscription;
 use sluiced_ports::store::{StatusStore, Store};
 use sluiced_settings::Loaded;
 use sluiced_settings::types::Route;
-use sluiced_status::Limits;
+use sluiced_status::LimitInspector;
 use sluiced_telemetry::health::Health;
 use sluiced_telemetry::traces::Traces;
 
@@ -92,7 +92,7 @@ pub struct RunningDaemon {
     /// Where replicas report their states.
     pub status: Arc<dyn StatusStore>,
     /// The policies of all limits, for the status page.
-    pub limits: Arc<dyn Limits>,
+    pub limits: Arc<dyn LimitInspector>,
     /// Where calls are exported as spans.
     pub traces: Option<Traces>,
 }

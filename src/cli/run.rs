@@ -3,8 +3,8 @@
 //! Problem: a daemon starts and ends in many ways: a signal in the first moment, a part that fails, a list that is
 //! sent, names that another fleet has, a second signal. Each must settle what can be settled, and the exit code must
 //! tell the service manager whether a restart helps. So signals are caught before anything is started, probes are
-//! answered before the pipeline is built, every end goes through the same steps (`until_done`), and what was left says
-//! the exit code (`exit_of`). Only a second signal ends the process at once.
+//! answered before the pipeline is built, every end goes through the same steps (`until_done`), and the exit code
+//! follows from what was left (`exit_of`). Only a second signal ends the process at once.
 
 mod reload;
 
@@ -155,7 +155,7 @@ pub async fn until_done(
     }
     // The service manager is informed, whatever the reason.
     stop.cancel();
-    let sent = queue_ended && list;
+    let sent = queue_ended && list && !health.has_failed();
     let grace = if sent {
         Duration::ZERO
     } else {

@@ -18,7 +18,7 @@ use sluiced_net::connect::Secret;
 use sluiced_pipeline::meters::RouteMeters;
 use sluiced_pipeline::{AnswerRules, Priority, RouteLimits, RouteRules, RouteSpec, WhenUnsendable};
 use sluiced_settings::Loaded;
-use sluiced_settings::made::Costing;
+use sluiced_settings::fixed_or_template::Costing;
 use sluiced_settings::secrets::Secrets;
 use sluiced_settings::types::{self, Limit, Paced, Settings, callers_route};
 use sluiced_telemetry::health::Health;
@@ -191,7 +191,7 @@ fn asked_limits(settings: &Settings, callers: &types::Callers) -> Vec<AskedLimit
             cost: match limit.cost() {
                 Costing::Fixed(cost) => NonZeroU32::new(cost.get()).unwrap_or(NonZeroU32::MIN),
                 // What the template makes of a message says nothing of a request.
-                Costing::Made(_) => NonZeroU32::MIN,
+                Costing::Template(_) => NonZeroU32::MIN,
             },
             most: limit
                 .as_paced()
@@ -249,7 +249,7 @@ fn rules(settings: &Settings, name: &str, callers: &types::Callers) -> RouteRule
         ack_margin: HELD,
         hours: None,
         own_hours: None,
-        dying: None,
+        max_unfit_in_a_row: None,
         calls: CallRules::unseen(callers.max_wait.get()),
         answers: AnswerRules::UNSEEN,
         on_denied: OnDenied::TellCaller,

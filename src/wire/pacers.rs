@@ -14,8 +14,8 @@ use sluiced_pipeline::{
 use sluiced_ports::limits::{KeyedLimit, LimitStore};
 use sluiced_ports::link::Link;
 use sluiced_ports::store::{PacedRow, Store};
-use sluiced_settings::made::Costing;
-use sluiced_settings::made::ZoneText;
+use sluiced_settings::fixed_or_template::Costing;
+use sluiced_settings::fixed_or_template::ZoneText;
 use sluiced_settings::types::{Paced, Route, Settings};
 use sluiced_telemetry::waits::ROUTE;
 use sluiced_template::{
@@ -147,7 +147,7 @@ pub(super) fn route_templates(
             key: limit.key().map(|key| key.as_str()),
             cost: match limit.cost() {
                 Costing::Fixed(cost) => CostOf::Units(*cost),
-                Costing::Made(text) => CostOf::Made(text.as_str()),
+                Costing::Template(text) => CostOf::Made(text.as_str()),
             },
             once: limit.as_once().is_some(),
             largest: limit.as_paced().map(Paced::largest_cost),
@@ -156,8 +156,8 @@ pub(super) fn route_templates(
     let fair_by = route.fair_by.as_ref().map(|text| text.as_str());
     let wrong = |e| WireError::new(format!("routes.{name}"), e);
     let own_rules = OwnRules {
-        priority: route.priority.made(),
-        timezone: route.timezone.as_ref().and_then(ZoneText::made),
+        priority: route.priority.template(),
+        timezone: route.timezone.as_ref().and_then(ZoneText::template),
     };
     let counting = LimitTemplates::new(&each_limit, fair_by)
         .and_then(|templates| templates.with_own(own_rules))

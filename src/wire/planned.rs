@@ -5,7 +5,7 @@ use super::{WireError, routes};
 use sluiced_core::limits::Rule;
 use sluiced_core::schedule::Pace;
 use sluiced_pipeline::RouteRules;
-use sluiced_ports::downstream::{Facts, Undecodable};
+use sluiced_ports::downstream::{Facts, UnfitReason};
 use sluiced_ports::limits::LimitInputs;
 use sluiced_ports::message::Message;
 use sluiced_settings::types::{Limit, Route, Settings};
@@ -67,7 +67,7 @@ impl PlannedRoute {
     ///
     /// # Errors
     /// When a limit cannot count it.
-    pub fn limit_inputs(&self, message: &Message) -> Result<LimitInputs, Undecodable> {
+    pub fn limit_inputs(&self, message: &Message) -> Result<LimitInputs, UnfitReason> {
         self.templates.of(message, self.facts_of(message, 1))
     }
 

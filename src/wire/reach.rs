@@ -16,7 +16,7 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 use url::Url;
 
-use sluiced_core::headroom::{LatencySamples, Spread, TooThin};
+use sluiced_core::headroom::{HeadroomTooShort, LatencySamples, Spread};
 use sluiced_core::time::millis;
 use sluiced_ports::clock;
 use sluiced_ports::downstream::Downstream;
@@ -78,12 +78,12 @@ fn words(seen: Spread, limits: &[(String, Limit)]) -> String {
             text += &format!(", for which limits.{name} keeps {}", millis(kept));
             continue;
         }
-        let thin = TooThin {
+        let too_short = HeadroomTooShort {
             limit: name,
             kept,
             seen,
         };
-        text += &format!("; warning: {thin}");
+        text += &format!("; warning: {too_short}");
         if let Some(needed) = seen.headroom_needed() {
             let part = needed.as_secs_f64() / (limit.window() + needed).as_secs_f64();
             text += &format!(", which costs {:.1} % of the limit", part * 100.0);
@@ -186,7 +186,7 @@ mod tests {
         let seen = Spread {
             median: Duration::from_millis(40),
             spread: Duration::from_micros(spread),
-            of_few: false,
+            is_of_few: false,
         };
         words(seen, &limits)
     }

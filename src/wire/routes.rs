@@ -8,7 +8,7 @@ use sluiced_pipeline::meters::RouteMeters;
 use sluiced_pipeline::{
     AnswerRules, Journal, Priority, ResultRules, Results, RouteRules, Tenants, WhenUnsendable,
 };
-use sluiced_settings::made::{PriorityText, ZoneText};
+use sluiced_settings::fixed_or_template::{PriorityText, ZoneText};
 use sluiced_settings::types as settings;
 use sluiced_settings::types::{JournalLines, Paced, ResultOn, Route, Settings};
 
@@ -23,7 +23,7 @@ pub(super) fn rules(
         .opening_hours()
         .map_err(|e| WireError::new(format!("routes.{name}.open"), e))?;
     let (own_hours, hours) = match route.timezone {
-        Some(ZoneText::Made(_)) => (opening_hours, None),
+        Some(ZoneText::Template(_)) => (opening_hours, None),
         _ => (None, opening_hours),
     };
     Ok(RouteRules {
@@ -31,14 +31,14 @@ pub(super) fn rules(
         standby_for: route.standby_for.clone(),
         priority: match route.priority {
             PriorityText::Fixed(fixed) => Priority::Fixed(fixed.0),
-            PriorityText::Made(_) => Priority::OfMessage,
+            PriorityText::Template(_) => Priority::OfMessage,
         },
         urgent_from: paced.and_then(Paced::urgent_from),
         prefetch: settings.prefetch(route),
         ack_margin: settings.rabbitmq.ack_timeout.get() / 2,
         hours,
         own_hours,
-        dying: settings.dying(route),
+        max_unfit_in_a_row: settings.dying(route),
         calls: call_rules(route),
         answers: AnswerRules {
             wait: route.throttle_wait(),

@@ -24,7 +24,7 @@ use sluiced_ports::store::{Family, Store};
 use sluiced_settings::Loaded;
 use sluiced_settings::policy::PolicyTextError;
 use sluiced_settings::types::{Limit, LimitBackend, Settings};
-use sluiced_status::{LimitStatus, Limits, Replica};
+use sluiced_status::{LimitInspector, LimitStatus, Replica};
 use sluiced_store::memory::MemoryStore;
 use sluiced_store::redis::{RedisOptions, RedisStore};
 use sluiced_telemetry::health::Health;
@@ -208,7 +208,7 @@ pub(super) struct InspectedLimits {
     pub(super) limits: BTreeMap<String, Limit>,
 }
 
-impl Limits for InspectedLimits {
+impl LimitInspector for InspectedLimits {
     fn inspect(&self) -> BoxFuture<'_, Vec<LimitStatus>> {
         async move {
             let mut all = Vec::new();

@@ -25,7 +25,7 @@ use sluiced_core::refusals::Refusals;
 use sluiced_core::time::{Mono, Now, StoreTime};
 use sluiced_pdu::CommandStatus;
 use sluiced_pipeline::{Journal, check_cost, check_size};
-use sluiced_ports::downstream::{Answer, Facts, Judgement, Status, Undecodable};
+use sluiced_ports::downstream::{Answer, Facts, Judgement, Status, UnfitReason};
 use sluiced_ports::limits::{LimitInputs, key_id, message_key};
 use sluiced_ports::message::Message;
 use sluiced_settings::Loaded;
@@ -114,7 +114,7 @@ impl Trial {
     ///
     /// # Errors
     /// When it is too large.
-    pub fn check_size(&self, message: &Message) -> Result<(), Undecodable> {
+    pub fn check_size(&self, message: &Message) -> Result<(), UnfitReason> {
         check_size(message, self.route.rules.max_body)
     }
 
@@ -126,7 +126,7 @@ impl Trial {
         &self,
         message: &Message,
         attempt: u32,
-    ) -> Result<LimitInputs, Undecodable> {
+    ) -> Result<LimitInputs, UnfitReason> {
         self.check_size(message)?;
         let inputs = self
             .route
@@ -145,7 +145,7 @@ impl Trial {
     ///
     /// # Errors
     /// When nothing can be made from the message.
-    pub fn request(&self, message: &Message) -> Result<RenderedMessage, Undecodable> {
+    pub fn request(&self, message: &Message) -> Result<RenderedMessage, UnfitReason> {
         self.request_at(message, 1)
     }
 
@@ -157,7 +157,7 @@ impl Trial {
         &self,
         message: &Message,
         attempt: u32,
-    ) -> Result<RenderedMessage, Undecodable> {
+    ) -> Result<RenderedMessage, UnfitReason> {
         let facts = self.route.facts_of(message, attempt);
         let http = match &self.downstream {
             BuiltDownstream::Http(http) => http,
@@ -332,7 +332,7 @@ type UnitsByLimit = Vec<(String, u64)>;
 #[derive(Debug, thiserror::Error)]
 pub enum ForecastError {
     #[error(transparent)]
-    Undecodable(#[from] Undecodable),
+    Unfit(#[from] UnfitReason),
     #[error("the route calls over HTTP: write `status`, not `smpp`")]
     NotSmpp,
     #[error("the route calls over SMPP: write `smpp`, not `status`")]

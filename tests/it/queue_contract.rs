@@ -73,7 +73,7 @@ async fn later_comes_back_whole_and_not_early(backend: Backend) {
     let settled = Instant::now();
     let mut refused = later(Duration::from_secs(1));
     if let Verdict::Later { headers, .. } = &mut refused {
-        headers.extend(header::MAY_END.map(|name| (name, HeaderValue::Int(5))));
+        headers.extend(header::CLEARED_WITH_HISTORY.map(|name| (name, HeaderValue::Int(5))));
     }
     assert!(delivery.settle(refused));
     let again = bench.next().await;
@@ -86,7 +86,7 @@ async fn later_comes_back_whole_and_not_early(backend: Backend) {
     assert!(!after.redelivered);
     assert_eq!(after.headers[header::ATTEMPTS].as_int(), Some(2));
     assert_eq!(after.headers[header::NOT_BEFORE].as_int(), Some(77));
-    for name in header::MAY_END {
+    for name in header::CLEARED_WITH_HISTORY {
         assert_eq!(after.headers[name].as_int(), Some(5), "{name}");
     }
     for (name, value) in &before.headers {
@@ -98,7 +98,7 @@ async fn later_comes_back_whole_and_not_early(backend: Backend) {
     assert!(settled.elapsed() >= Duration::from_secs(2));
     assert_eq!(third.message().body, before.body);
     assert_eq!(third.message().routing_key, before.routing_key);
-    for name in header::MAY_END {
+    for name in header::CLEARED_WITH_HISTORY {
         assert!(!third.message().headers.contains_key(name), "{name}");
     }
     assert!(third.settle(Verdict::Done));

@@ -18,7 +18,7 @@ use sluiced_core::headroom::Spread;
 use sluiced_core::judge::Outcome;
 use sluiced_ports::clock;
 use sluiced_ports::downstream::{
-    Call, Downstream, Facts, Handshake, Judgement, LeaveBy, NotSent, Status, Undecodable,
+    Call, Downstream, Facts, Handshake, Judgement, LeaveBy, NotSent, Status, UnfitReason,
 };
 use sluiced_ports::message::Message;
 
@@ -38,9 +38,9 @@ struct CallerCall {
 }
 
 impl Downstream for CallersDownstream {
-    fn prepare(&self, message: &Message, _: Facts<'_>) -> Result<Box<dyn Call>, Undecodable> {
+    fn prepare(&self, message: &Message, _: Facts<'_>) -> Result<Box<dyn Call>, UnfitReason> {
         let text = message.id().unwrap_or_default();
-        let id = text.parse().map_err(|_| Undecodable {
+        let id = text.parse().map_err(|_| UnfitReason {
             what: "message_id".to_owned(),
             why: "is no id of a permit".to_owned(),
         })?;
@@ -54,11 +54,6 @@ impl Downstream for CallersDownstream {
 
     fn warm(&self, _: Duration) -> BoxFuture<'_, Result<(), String>> {
         ready(Ok(())).boxed()
-    }
-
-    /// The caller has its permit, and its call may be under way.
-    fn timed_out(&self) -> Outcome {
-        Outcome::Accepted
     }
 
     fn handshake(&self, _: Duration) -> BoxFuture<'_, Option<Handshake>> {

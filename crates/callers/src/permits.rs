@@ -182,7 +182,7 @@ impl Permits {
         Spread {
             median,
             spread: latest.clamp(self.use_within, self.use_within * BELIEVED),
-            of_few: false,
+            is_of_few: false,
         }
     }
 }
@@ -217,7 +217,7 @@ pub(crate) struct WaitingRequest {
     permits: Arc<Permits>,
     pub(crate) id: PermitId,
     pub(crate) heard: mpsc::UnboundedReceiver<WaitOutcome>,
-    /// Of its delivery.
+    /// The session of its delivery. It ends when this is dropped.
     pub(crate) session: SettlementSender,
     goes: bool,
 }

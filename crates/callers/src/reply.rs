@@ -4,7 +4,8 @@
 //! |---|---|---|
 //! | 200 | its turn has come, this long after its request (`waited_ms`) | makes its call within `use_within_ms` |
 //! | 400 | the request cannot be counted | corrects it |
-//! | 401 | no token, or a wrong one | sends the token of the listener (`token_file`) |
+//! | 401 | no token, or a wrong one; or an address without a token is called by a name | sends the token of the listener (`token_file`) |
+//! | 408, 413, 415 | its body comes too slowly, is too large, or is no JSON | corrects it |
 //! | 429 | it would not come within its wait | comes back after `Retry-After` |
 //! | 503 | too many wait, or this replica stops or has no store | comes back after `Retry-After`, or asks another replica |
 //!

@@ -78,9 +78,9 @@ pub struct AckBounds {
     pub max_batch: usize,
     /// Otherwise this long after the first.
     pub linger: Duration,
-    /// Behind an unsettled head: frames of their own this long after they were settled …
+    /// A delivery that was settled behind an unsettled one gets a frame of its own after this.
     pub blocked_linger: Duration,
-    /// … or at once when this many are settled there.
+    /// The same at once when this many are settled there.
     pub max_blocked: usize,
 }
 

@@ -40,9 +40,9 @@ pub struct Adaptive {
     /// Units of a window, as the current policy says.
     current: u32,
     /// A rate that was kept before the last rise.
-    good: Option<u32>,
+    kept_rate: Option<u32>,
     /// A rate that was too much.
-    bad: Option<u32>,
+    too_high_rate: Option<u32>,
     throttled: bool,
     /// The last change was a rise.
     rose: bool,
@@ -58,8 +58,8 @@ impl Adaptive {
         Self {
             rule,
             current,
-            good: None,
-            bad: None,
+            kept_rate: None,
+            too_high_rate: None,
             throttled: false,
             rose: false,
             changed: now,
@@ -76,7 +76,8 @@ impl Adaptive {
 
     /// The downstream said "not now".
     pub fn note_throttled(&mut self, now: Mono) {
-        // Soon after a fall this is still about the earlier rate. The rate before a rise was kept.
+        // Soon after a fall, a refusal is still about the higher rate before it, and does not count. Soon after a rise
+        // it counts, because the rate before the rise was kept.
         if self.rose || now.since(self.changed) >= self.rule.settle {
             self.throttled = true;
         }
@@ -85,18 +86,18 @@ impl Adaptive {
     /// The rate was replaced.
     pub fn in_force(&mut self, units: u32, now: Mono) {
         if units < self.current {
-            self.bad = Some(self.current);
-            self.good = self.good.filter(|good| *good < units);
+            self.too_high_rate = Some(self.current);
+            self.kept_rate = self.kept_rate.filter(|rate| *rate < units);
             if self.rose {
                 self.quiet = (self.quiet * 4).min(QUIET_MAX);
             }
         } else if units > self.current {
             // A rise follows a quiet time: the rate was kept, and no rate is known to be too much.
-            if self.bad.is_none() {
+            if self.too_high_rate.is_none() {
                 self.quiet = QUIET;
             }
-            self.good = Some(self.current);
-            self.bad = self.bad.filter(|bad| *bad > units);
+            self.kept_rate = Some(self.current);
+            self.too_high_rate = self.too_high_rate.filter(|rate| *rate > units);
         } else {
             return;
         }
@@ -127,7 +128,7 @@ impl Adaptive {
 
     fn lower(&self) -> u32 {
         let tenth = (self.current / 10).max(1);
-        let kept = self.good.filter(|good| *good < self.current);
+        let kept = self.kept_rate.filter(|rate| *rate < self.current);
         kept.unwrap_or(self.current - tenth.min(self.current))
     }
 
@@ -135,7 +136,7 @@ impl Adaptive {
         // Nearer than this there is no point in halving.
         let step = (self.rule.units / 100).max(1);
         let gap = self
-            .bad
+            .too_high_rate
             .unwrap_or(self.rule.units)
             .saturating_sub(self.current);
         self.current + (gap / 2).max(step)

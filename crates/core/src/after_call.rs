@@ -21,7 +21,6 @@
 //!   whatever the breaker says. So no message is called more than `max_attempts` times like that.
 //! - While the downstream is away, any other failure says nothing about its message and spends no attempt, except
 //!   where `max_attempts` is 1 and the call may have arrived.
-//! - A call that is cut off because its replica stops is such a call, and shows nothing about the downstream.
 //! - A refusal ("not now") spends no attempt, however often it comes. An operator may list the absence of an answer as
 //!   a refusal: then the first rule holds.
 //! - A message that may have been taken is not called again where its `once` limit forbids that.
@@ -41,7 +40,7 @@ pub use self::tries::Tries;
 
 use super::breaker::Evidence;
 use super::gate::{DownstreamOutage, Gate};
-use super::judge::{DeadReason, Outcome, Silence};
+use super::judge::{DeadReason, Outcome};
 use super::message::KeyId;
 use super::refusals::{Refusal, Refusals, Scope};
 use super::time::{Mono, StoreTime};
@@ -138,7 +137,6 @@ impl CallEnd<'_> {
     /// What it shows about the downstream. A permanent outcome is about the message.
     const fn evidence(&self) -> Evidence {
         match (self.outcome, self.reply) {
-            (_, Err(Silence::CutOff)) => Evidence::Unclear,
             (Outcome::Transient { .. }, Err(_)) => Evidence::Away,
             (Outcome::Transient { .. }, Ok(status))
                 if status.shows_away && !self.has_new_credentials() =>

@@ -60,10 +60,9 @@ pub enum Evidence {
     Rejected,
     /// The downstream asked to wait.
     Alive,
-    /// No connection, no answer in time, an error of its own (5xx), or it does not know us (401, 403,
-    /// 407).
+    /// No connection, no answer in time, an error of its own (5xx), or it refuses the credentials (401, 403, 407).
     Away,
-    /// Neither.
+    /// Nothing of that: the call was cut off, or its failure may be about its message alone.
     Unclear,
 }
 
@@ -80,7 +79,7 @@ pub struct Breaker {
     /// Calls that were rejected since one was accepted.
     rejected: u32,
     /// Calls failed in a row, or the probe did, and the store has not confirmed the report yet.
-    unheard: bool,
+    report_unconfirmed: bool,
     /// Calls of this replica opened the breaker, or kept it open, and none of them succeeded since.
     failing: bool,
     /// The breaker is open for this replica only: calls of others succeed.
@@ -127,7 +126,7 @@ impl Breaker {
             known_open: false,
             in_a_row: 0,
             rejected: 0,
-            unheard: false,
+            report_unconfirmed: false,
             failing: false,
             alone: false,
             pauses_alone: 0,
@@ -317,7 +316,7 @@ impl Breaker {
             self.state = BreakerState::Probe(now + self.rule.probe);
             return None;
         }
-        let report = if self.unheard {
+        let report = if self.report_unconfirmed {
             BreakerReport::Failed
         } else {
             BreakerReport::Probe
@@ -343,10 +342,10 @@ impl Breaker {
         let newer = status.version != self.version;
         self.version = status.version;
         // A report that calls failed gives the status another version, from any replica.
-        self.unheard &= !newer;
+        self.report_unconfirmed &= !newer;
         match (until, self.state) {
             // The answer to an earlier question, before the store received the report.
-            (None, _) if self.unheard => {}
+            (None, _) if self.report_unconfirmed => {}
             (None, BreakerState::Closed | BreakerState::Ramp(_)) => {}
             (None, _) if self.alone => {}
             // Another replica's call succeeded, and this replica's own calls did not: it tries one at once.
@@ -356,7 +355,7 @@ impl Breaker {
             }
             (None, _) => (self.in_a_row, self.rejected, self.state) = (0, 0, BreakerState::Ramp(1)),
             (Some(until), _) if status.may_probe => self.state = BreakerState::Probe(until),
-            // Only a look, or the answer to another question: the probe is still ours.
+            // The answer belongs to a `Look`, or to an earlier question: this replica still has the probe.
             (Some(_), BreakerState::Probe(_) | BreakerState::Probing { .. }) if !newer => {}
             (Some(until), _) => {
                 self.alone = false;
@@ -378,7 +377,7 @@ impl Breaker {
     }
 
     fn report(&mut self, report: BreakerReport, now: Mono) -> BreakerReport {
-        self.unheard = report == BreakerReport::Failed;
+        self.report_unconfirmed = report == BreakerReport::Failed;
         self.state = BreakerState::Asking(now + ASK_AGAIN);
         report
     }

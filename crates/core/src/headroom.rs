@@ -30,18 +30,18 @@ use std::time::Duration;
 use super::time::{Mono, micros};
 
 pub use lateness::Lateness;
-pub use way::{LatencySamples, Spread, TooThin, is_refused, unseen};
+pub use way::{HeadroomTooShort, LatencySamples, Spread, is_refused, unmeasured_spread};
 
 /// This part of a configured headroom is for the way.
 pub const WAY_PART: u32 = 4;
-/// A seventh more than what was measured is asked for …
+/// A part rises to a seventh more than what was measured.
 const MARGIN_PART: u32 = 7;
-/// … and a part falls by a twelfth at a time, which leaves a little more than what was measured.
+/// A part falls by a twelfth at a time, which leaves a little more than what was measured.
 const FALL: u32 = 12;
 const TENTH: Duration = Duration::from_micros(100);
-/// A headroom falls when nothing has changed for this long …
+/// A headroom falls when nothing has changed for this long.
 const QUIET: Duration = Duration::from_secs(5);
-/// … and at most this long, where replicas do not agree.
+/// Where replicas do not agree, the wait before a fall grows up to this.
 const QUIET_MAX: Duration = Duration::from_secs(600);
 /// A fall by less than this waits half as long again: it gives little back, and each replica reads the new policy.
 const SMALL: Duration = Duration::from_millis(1);

@@ -117,8 +117,6 @@ pub enum Silence {
     Connection,
     /// An answer came that cannot be read as far as its meaning depends on it.
     Unreadable,
-    /// This replica had to stop before the answer came.
-    CutOff,
 }
 
 /// The result of the template `outcome`.

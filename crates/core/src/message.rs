@@ -147,9 +147,9 @@ impl Default for HoldRules {
     }
 }
 
-/// The sum of messages.
+/// How many messages there are, and what they take.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Sum {
+pub struct MessageTotals {
     /// How many there are.
     pub messages: usize,
     /// Units that they take from the paced limit.
@@ -160,7 +160,7 @@ pub struct Sum {
     pub keyed: usize,
 }
 
-impl Sum {
+impl MessageTotals {
     /// Both together.
     #[must_use]
     pub const fn with(self, other: Self) -> Self {

@@ -6,10 +6,10 @@
 //! every twenty seconds. A name that a replica of another fleet has registered is refused, unless the files of both say
 //! that it is shared. All names are registered or none.
 //!
-//! A replica that stops takes its registration back. One that died leaves it behind for [`KEPT`]: longer than a restart
-//! takes, or an outage of the store's network, so that no other fleet comes between. After that the names are free. The
-//! states of the limits may be older than the registration. That is safe: units that the first fleet used count for the
-//! second one, too, so the second one is slower for a while, never faster.
+//! A replica that stops takes its registration back. One that died leaves it behind for [`REGISTRATION_TTL`]: longer
+//! than a restart takes, or an outage of the store's network, so that no other fleet comes between. After that the
+//! names are free. The states of the limits may be older than the registration. That is safe: units that the first
+//! fleet used count for the second one, too, so the second one is slower for a while, never faster.
 //!
 //! A fleet may be known by several names, and one in common is enough. RabbitMQ calls a cluster after the node that was
 //! asked, unless an operator gave it a name: so replicas of one fleet may see different names of one cluster, and what
@@ -28,7 +28,7 @@ use std::time::Duration;
 use super::time::StoreTime;
 
 /// A registration that was not made again for this long is over.
-pub const KEPT: Duration = Duration::from_secs(3600);
+pub const REGISTRATION_TTL: Duration = Duration::from_secs(3600);
 
 /// The format of what this version keeps in the store. It rises when a replica of the version before would read a state
 /// wrongly; fields that the version before does not read leave it as it is.
@@ -90,7 +90,7 @@ pub fn register(
     registration: &Registration,
     now: StoreTime,
 ) -> Vec<ForeignName> {
-    all.retain(|_, registered| ago(registered, now) <= KEPT);
+    all.retain(|_, registered| ago(registered, now) <= REGISTRATION_TTL);
     let foreign = foreign(all, registration, now);
     if foreign.is_empty() {
         let registration = registration.clone();
@@ -112,7 +112,9 @@ pub fn foreign(
     registration: &Registration,
     now: StoreTime,
 ) -> Vec<ForeignName> {
-    let others = all.iter().filter(|(_, other)| ago(other, now) <= KEPT);
+    let others = all
+        .iter()
+        .filter(|(_, other)| ago(other, now) <= REGISTRATION_TTL);
     let of_other = |(replica, other): (&String, &StoredRegistration)| {
         let same_format = other.registration.format == registration.format;
         let same_fleet = other.registration.is_of(registration);

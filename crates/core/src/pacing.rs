@@ -13,7 +13,7 @@ use std::ops::Add;
 use std::time::Duration;
 
 use super::leases::{Availability, LeaseHint, LeaseHolder, LeaseTally, Slot, WaitReason};
-use super::message::Sum;
+use super::message::MessageTotals;
 use super::rate::Cost;
 use super::schedule::{Ask, Freeze, LeaseAnswer};
 use super::time::{ClockMap, Mono, StoreTime};
@@ -207,7 +207,7 @@ impl Pacing {
 
     /// When the next slot that such messages may take is due.
     #[must_use]
-    pub fn next_slot(&self, sum: Sum) -> Option<Mono> {
+    pub fn next_slot(&self, sum: MessageTotals) -> Option<Mono> {
         match self {
             Self::Rows(rows) => {
                 let main = rows.main.next_slot().filter(|_| sum.messages > 0);
@@ -239,7 +239,7 @@ impl Pacing {
     pub(super) fn ask(
         &mut self,
         now: Mono,
-        demand: Sum,
+        demand: MessageTotals,
         mut head: LeaseHint,
     ) -> Option<(Row, Ask)> {
         let Self::Rows(rows) = self else {
@@ -262,7 +262,7 @@ impl Pacing {
 
     /// When [`Pacing::ask`] should be called next.
     #[must_use]
-    pub(super) fn next_ask(&self, demand: Sum) -> Option<Mono> {
+    pub(super) fn next_ask(&self, demand: MessageTotals) -> Option<Mono> {
         let Self::Rows(rows) = self else {
             return None;
         };

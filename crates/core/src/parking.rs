@@ -134,7 +134,7 @@ pub struct Parking {
     held: u64,
     /// Tenants with messages in hand, and tenants seen lately.
     tenants: HashMap<u64, Tenant>,
-    /// Of all tenants.
+    /// The sum of the weights of all tenants.
     weights: u64,
     /// Tenants without messages in hand, by when they were seen.
     idle: BTreeSet<(Mono, u64)>,

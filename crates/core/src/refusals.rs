@@ -4,13 +4,13 @@
 //! may not get more for now. If each refusal stopped everything, one message that is always refused would stop
 //! its route for ever. If none did, a frozen account would be called by every message in turn.
 //!
-//! So a refusal is judged by the other calls. Only while others are refused too is it about what they share: the
-//! *run* of a key, or of all messages, is the number of different messages that were refused in a row, with none
-//! accepted in between. A run of two is enough as long as refusals are rare. Where many messages are refused for
-//! reasons of their own, some follow each other by chance: then a run must be so long that chance explains it less than
-//! once in a thousand times. After a run was judged to be about its key or the account, a quarter of that length (at
-//! least one refusal) confirms the judgement, until a call is accepted. A message that was refused before says nothing
-//! new about others.
+//! So a refusal is judged by the other calls. Only while others are refused too is it about what they share: the *run*
+//! of a key, or of all messages, is the number of different messages that were refused in a row, with none accepted in
+//! between. A run of two is enough as long as refusals are rare. Where many messages are refused for reasons of their
+//! own, some follow each other by chance: then a run must be so long that it would come by chance less than once in a
+//! thousand runs. After a run was judged to be about its key or the account, a quarter of that length (at least one
+//! refusal) confirms the judgement, until a call is accepted. A message that was refused before says nothing new about
+//! others.
 //!
 //! Whatever a refusal is about, the refused message waits by itself, and other messages go before it. While others
 //! pass, the message and its key wait longer each time: each wait is as long as the time since the first refusal, up to
@@ -30,7 +30,7 @@ const LONGEST: Duration = Duration::from_secs(600);
 const RECENT: u32 = 128;
 /// A run of refusals that was about all messages counts as this many refusals once a call is accepted.
 const IF_JUDGED: u32 = 3;
-/// A run that chance explains less than once in this many times is about what its messages share.
+/// A run that would come by chance less than once in this many runs is about what its messages share.
 const ONCE_IN: f64 = 1_000.0;
 /// The shortest such run, and the longest that is asked for.
 const RUN_MIN: usize = 2;

@@ -53,7 +53,7 @@ use self::key_queues::KeyQueues;
 use self::ready::Ready;
 use super::leases::{LeaseHint, LeaseHolder, Slot};
 use super::limits::once::NotCalled;
-use super::message::Sum;
+use super::message::MessageTotals;
 use super::pacing::{Pacing, Row};
 use super::rate::Cost;
 use super::schedule::Ask;
@@ -127,14 +127,14 @@ pub struct Scheduler<T> {
     ready: Ready<T>,
     key_queues: KeyQueues<T>,
     /// The sum of the questions in flight; the pacer has the messages.
-    asked: Sum,
+    asked: MessageTotals,
     /// How many messages of each route are in them.
     asked_routes: BTreeMap<usize, usize>,
     /// The costs of the messages of each question in flight, in their order; by the time when it was sent.
     asked_costs: BTreeMap<Mono, Vec<Cost>>,
     /// Messages that may be sent as soon as a slot comes.
     permitted: BTreeMap<PermittedKey, T>,
-    permitted_sum: Sum,
+    permitted_sum: MessageTotals,
     /// When permits run out.
     ends: BTreeSet<(Mono, PermittedKey)>,
     permitted_number: u64,
@@ -159,12 +159,12 @@ impl<T: Queued> Scheduler<T> {
             questions,
             ready: Ready::default(),
             key_queues: KeyQueues::default(),
-            asked: Sum::default(),
+            asked: MessageTotals::default(),
             asked_routes: BTreeMap::new(),
             asked_costs: BTreeMap::new(),
             last_call: None,
             permitted: BTreeMap::new(),
-            permitted_sum: Sum::default(),
+            permitted_sum: MessageTotals::default(),
             ends: BTreeSet::new(),
             permitted_number: 0,
             delayed: BTreeMap::new(),
@@ -291,7 +291,7 @@ impl<T: Queued> Scheduler<T> {
     }
 
     /// What all messages take that could be sent if slots came, now or as far ahead as they come.
-    fn demand(&self, now: Mono) -> Sum {
+    fn demand(&self, now: Mono) -> MessageTotals {
         let mut demand = self.ready.sum().with(self.asked).with(self.permitted_sum);
         // Whether the other messages of a key fit is not known. Slots that come before a key opens would
         // be taken from others for nothing.
@@ -373,11 +373,11 @@ impl<T: Queued> Scheduler<T> {
     }
 
     /// The messages that could be sent if a slot came: permitted messages, and messages that need no permit.
-    fn sendable(&self, now: Mono) -> Sum {
+    fn sendable(&self, now: Mono) -> MessageTotals {
         let needs_no_permit = |item: Option<&T>| item.is_some_and(|item| !item.is_keyed());
         let collects = usize::from(self.collects(now));
         let permitted = self.permitted_sum;
-        Sum {
+        MessageTotals {
             messages: permitted.messages
                 + usize::from(needs_no_permit(self.ready.peek()))
                 + collects,
@@ -390,7 +390,7 @@ impl<T: Queued> Scheduler<T> {
     /// message without keyed limits only if that message is the first, so it would wait behind them until the store
     /// answers.
     fn delay_keyed_while_unanswered(&mut self, now: Mono) {
-        let Sum {
+        let MessageTotals {
             messages, keyed, ..
         } = self.ready.sum();
         let questions = self.questions.as_ref();

@@ -26,15 +26,19 @@ pub struct RouteStanding {
 /// Where a message of a route moves, by its place in `others`; `None`: it stays.
 ///
 /// `others` are the routes that may take it: those that consume the queue, and the standbys of this route.
-/// `home` is the one of them that received the message, if this route did not. A message goes home when that
-/// route sends again: it takes a place in the prefetch of that route, which might have no other message. One
-/// goes home for a probe, if that route holds none. All go home if no route sends: then each route has
-/// messages to probe with.
+/// `home` is the one of them that received the message, if this route did not. A message goes home when its home route
+/// sends again: the message takes a place in the prefetch of that route, and that route might have no other message to
+/// send. If the home route needs a message for a probe and holds no message, one message goes home. If no route sends,
+/// all messages go home: then each route has messages to probe with.
 ///
 /// # Panics
 /// When `home` is no place in `others`.
 #[must_use]
-pub fn moves(own: RouteStanding, others: &[RouteStanding], home: Option<usize>) -> Option<usize> {
+pub fn route_for(
+    own: RouteStanding,
+    others: &[RouteStanding],
+    home: Option<usize>,
+) -> Option<usize> {
     let at_home = |place: &usize| {
         let standing = others[*place];
         let is_wanted = standing.probes && standing.held == 0;
@@ -91,37 +95,37 @@ mod tests {
 
     #[test]
     fn a_route_that_sends_keeps_its_messages() {
-        assert_eq!(moves(SENDS, &[SENDS, STANDBY], None), None);
-        assert_eq!(moves(SENDS, &[], None), None);
-        assert_eq!(moves(SENDS, &[SHUT], Some(0)), None, "home cannot send");
+        assert_eq!(route_for(SENDS, &[SENDS, STANDBY], None), None);
+        assert_eq!(route_for(SENDS, &[], None), None);
+        assert_eq!(route_for(SENDS, &[SHUT], Some(0)), None, "home cannot send");
     }
 
     #[test]
     fn what_a_route_cannot_send_moves_to_the_one_that_holds_least() {
         let busy = RouteStanding { held: 99, ..SENDS };
-        assert_eq!(moves(SHUT, &[busy, SENDS], None), Some(1));
-        assert_eq!(moves(SHUT, &[SHUT, busy], None), Some(1));
-        assert_eq!(moves(SHUT, &[SHUT], None), None, "it stays where it is");
-        assert_eq!(moves(SHUT, &[STANDBY, busy], None), Some(1));
-        assert_eq!(moves(SHUT, &[STANDBY, SHUT], None), Some(0));
+        assert_eq!(route_for(SHUT, &[busy, SENDS], None), Some(1));
+        assert_eq!(route_for(SHUT, &[SHUT, busy], None), Some(1));
+        assert_eq!(route_for(SHUT, &[SHUT], None), None, "it stays where it is");
+        assert_eq!(route_for(SHUT, &[STANDBY, busy], None), Some(1));
+        assert_eq!(route_for(SHUT, &[STANDBY, SHUT], None), Some(0));
     }
 
     #[test]
     fn a_message_goes_home_where_that_sends_or_where_no_route_does() {
-        assert_eq!(moves(SENDS, &[SHUT, SENDS], Some(1)), Some(1));
-        assert_eq!(moves(SENDS, &[LATE], Some(0)), Some(0));
-        assert_eq!(moves(SHUT, &[SHUT, SHUT], Some(1)), Some(1));
-        assert_eq!(moves(SHUT, &[SENDS, SHUT], Some(1)), Some(0));
-        assert_eq!(moves(STANDBY, &[SENDS], Some(0)), Some(0));
+        assert_eq!(route_for(SENDS, &[SHUT, SENDS], Some(1)), Some(1));
+        assert_eq!(route_for(SENDS, &[LATE], Some(0)), Some(0));
+        assert_eq!(route_for(SHUT, &[SHUT, SHUT], Some(1)), Some(1));
+        assert_eq!(route_for(SHUT, &[SENDS, SHUT], Some(1)), Some(0));
+        assert_eq!(route_for(STANDBY, &[SENDS], Some(0)), Some(0));
         let mut probing = RouteStanding {
             probes: true,
             ..SHUT
         };
-        assert_eq!(moves(SENDS, &[probing], Some(0)), None, "it has some");
+        assert_eq!(route_for(SENDS, &[probing], Some(0)), None, "it has some");
         probing.held = 0;
-        assert_eq!(moves(SENDS, &[probing], Some(0)), Some(0));
-        assert_eq!(moves(STANDBY, &[LATE], Some(0)), None, "it helps");
-        assert_eq!(moves(SHUT_STANDBY, &[SHUT], Some(0)), Some(0));
+        assert_eq!(route_for(SENDS, &[probing], Some(0)), Some(0));
+        assert_eq!(route_for(STANDBY, &[LATE], Some(0)), None, "it helps");
+        assert_eq!(route_for(SHUT_STANDBY, &[SHUT], Some(0)), Some(0));
     }
 
     #[test]
@@ -153,12 +157,12 @@ mod tests {
             for other in any.clone() {
                 for third in any.clone() {
                     let at_home = [other, third];
-                    let Some(to) = moves(home, &at_home, None) else {
+                    let Some(to) = route_for(home, &at_home, None) else {
                         continue;
                     };
                     // As seen by the route that has the message now.
                     let (own, rest) = (at_home[to], at_home[1 - to]);
-                    let next = moves(own, &[home, rest], Some(0));
+                    let next = route_for(own, &[home, rest], Some(0));
                     assert_eq!(next, None, "{home:?} {other:?} {third:?}");
                 }
             }

@@ -77,7 +77,6 @@ macro_rules! time_point {
     };
 }
 
-/// RFC 3339 in UTC, as exact as it is; `{:.0}` is in whole seconds.
 impl StoreTime {
     /// As a point of the calendar. What has no end is the last one there is, beyond every year that is used.
     #[must_use]
@@ -89,6 +88,7 @@ impl StoreTime {
     }
 }
 
+/// RFC 3339 in UTC, as exact as it is; `{:.0}` is in whole seconds.
 impl fmt::Display for StoreTime {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.timestamp().fmt(f)

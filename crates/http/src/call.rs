@@ -108,6 +108,15 @@ impl Call for HttpCall {
     }
 }
 
+/// Which secrets a call has: a version for each time that they were replaced.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct SecretVersions {
+    /// Of the credentials.
+    auth: u64,
+    /// Of the secrets that templates name.
+    named: u64,
+}
+
 impl Client {
     async fn call(
         &self,
@@ -115,7 +124,7 @@ impl Client {
         signed: Option<RequestSignature>,
         context: &CallContext,
         leave_by: LeaveBy,
-        before: [u64; 2],
+        before: SecretVersions,
     ) -> Result<Judgement, NotSent> {
         let began = Instant::now();
         if let Some(auth) = &self.auth {
@@ -168,17 +177,17 @@ impl Client {
         }
     }
 
-    /// Of the secrets that a call has now.
-    fn secret_versions(&self) -> [u64; 2] {
-        [
-            self.auth.as_ref().map_or(0, RotatingAuth::version),
-            self.secrets.as_ref().map_or(0, NamedSecrets::version),
-        ]
+    /// The versions of the secrets that a call has now.
+    fn secret_versions(&self) -> SecretVersions {
+        SecretVersions {
+            auth: self.auth.as_ref().map_or(0, RotatingAuth::version),
+            named: self.secrets.as_ref().map_or(0, NamedSecrets::version),
+        }
     }
 
     /// The number of the credentials that sign a request now. A signature under another number is not sent.
     pub(super) fn signs_as(&self, token: Option<&CallToken>) -> u64 {
-        token.map_or_else(|| self.secret_versions()[0], |token| token.number)
+        token.map_or_else(|| self.secret_versions().auth, |token| token.number)
     }
 
     /// The token of a server that gives one for calls, as soon as it is there. `None`: calls need none.

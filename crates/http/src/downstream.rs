@@ -30,12 +30,12 @@ use super::http1::Http1;
 use super::http2::Http2;
 use super::request::RequestTemplate;
 use super::transport::Transport;
-use sluiced_core::judge::{Outcome, Silence};
+use sluiced_core::judge::Silence;
 use sluiced_net::connect::Secret;
 use sluiced_net::dial::{
     Credentials, Misconfigured, timed_handshake, timed_handshake_through, tls,
 };
-use sluiced_ports::downstream::{Call, Downstream, Facts, Handshake, Judgement, Undecodable};
+use sluiced_ports::downstream::{Call, Downstream, Facts, Handshake, Judgement, UnfitReason};
 use sluiced_ports::message::Message;
 use sluiced_settings::types::{Auth, Http, HttpVersion};
 use sluiced_telemetry::LogLimit;
@@ -114,7 +114,7 @@ impl HttpDownstream {
         &self,
         message: &Message,
         facts: Facts<'_>,
-    ) -> Result<Request<Bytes>, Undecodable> {
+    ) -> Result<Request<Bytes>, UnfitReason> {
         Ok(self.prepare_request(message, facts)?.request)
     }
 
@@ -127,7 +127,7 @@ impl HttpDownstream {
         message: &Message,
         facts: Facts<'_>,
         answer: Response<Bytes>,
-    ) -> Result<Judgement, Undecodable> {
+    ) -> Result<Judgement, UnfitReason> {
         let request = self.request(message, facts)?;
         let answers = &self.client.answers;
         Ok(answers.judge_whole(answer, &answers.call_context(message, facts, &request)))
@@ -142,7 +142,6 @@ impl HttpDownstream {
             }
             Silence::Connection => CallFailure::not_delivered("no connection"),
             Silence::Unreadable => CallFailure::maybe_delivered("the answer cannot be read"),
-            Silence::CutOff => CallFailure::maybe_delivered("cut off"),
         };
         self.client.answers.judge_silence(silence, failure)
     }
@@ -152,7 +151,7 @@ impl HttpDownstream {
         &self,
         message: &Message,
         facts: Facts<'_>,
-    ) -> Result<PreparedRequest, Undecodable> {
+    ) -> Result<PreparedRequest, UnfitReason> {
         if let Some(auth) = &self.client.auth {
             auth.refresh_if_due();
         }
@@ -246,7 +245,7 @@ fn transport(
 }
 
 impl Downstream for HttpDownstream {
-    fn prepare(&self, message: &Message, facts: Facts<'_>) -> Result<Box<dyn Call>, Undecodable> {
+    fn prepare(&self, message: &Message, facts: Facts<'_>) -> Result<Box<dyn Call>, UnfitReason> {
         let prepared = self.prepare_request(message, facts)?;
         self.client.transport.open_ahead(prepared.request.uri());
         let context = self
@@ -276,10 +275,6 @@ impl Downstream for HttpDownstream {
             };
             token.unwrap_or_else(late).and(warmed)
         })
-    }
-
-    fn timed_out(&self) -> Outcome {
-        self.client.answers.timed_out()
     }
 
     fn handshake(&self, bound: Duration) -> BoxFuture<'_, Option<Handshake>> {

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use http::{HeaderName, HeaderValue, Method};
 
 use sluiced_net::dial::Misconfigured;
-use sluiced_ports::downstream::Undecodable;
+use sluiced_ports::downstream::UnfitReason;
 use sluiced_settings::types::FRAMING;
 use sluiced_template::{Template, Templates};
 
@@ -22,8 +22,8 @@ pub(crate) fn header_name(key: &str, name: &str) -> Result<HeaderName, Misconfig
 }
 
 /// The value of a header that was made from a message.
-pub(crate) fn header_value(name: &HeaderName, text: String) -> Result<HeaderValue, Undecodable> {
-    HeaderValue::from_maybe_shared(Bytes::from(text)).map_err(|_| Undecodable {
+pub(crate) fn header_value(name: &HeaderName, text: String) -> Result<HeaderValue, UnfitReason> {
+    HeaderValue::from_maybe_shared(Bytes::from(text)).map_err(|_| UnfitReason {
         what: format!("header {name}"),
         why: "has a control character".to_owned(),
     })

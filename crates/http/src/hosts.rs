@@ -13,7 +13,7 @@ use std::sync::Arc;
 use http::Uri;
 use http::uri::Scheme;
 
-use sluiced_ports::downstream::Undecodable;
+use sluiced_ports::downstream::UnfitReason;
 
 /// The port of its scheme.
 pub(super) fn usual_port(uri: &Uri) -> u16 {
@@ -51,8 +51,8 @@ impl AllowedHosts {
 
     /// # Errors
     /// When it may not be called. The reason shows nothing of the message.
-    pub(crate) fn check(&self, uri: &Uri) -> Result<(), Undecodable> {
-        let refused = |why: &str| Undecodable {
+    pub(crate) fn check(&self, uri: &Uri) -> Result<(), UnfitReason> {
+        let refused = |why: &str| UnfitReason {
             what: "url".to_owned(),
             why: why.to_owned(),
         };

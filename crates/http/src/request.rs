@@ -37,7 +37,7 @@ use super::fields::{compile, header_name, header_value};
 use super::url::{Url, checked_url, host_header};
 use sluiced_net::connect::Secret;
 use sluiced_net::dial::Misconfigured;
-use sluiced_ports::downstream::{Facts, Undecodable};
+use sluiced_ports::downstream::{Facts, UnfitReason};
 use sluiced_ports::message::Message;
 use sluiced_settings::types::{Auth, Http};
 use sluiced_telemetry::traces;
@@ -194,7 +194,7 @@ impl RequestTemplate {
         message: &Message,
         facts: Facts<'_>,
         secrets: Option<&SecretValues>,
-    ) -> Result<Request<Bytes>, Undecodable> {
+    ) -> Result<Request<Bytes>, UnfitReason> {
         let about_message = self.templates.context(message, facts)?;
         let context = match secrets {
             Some(secrets) => about_message.with_secrets(secrets),
@@ -247,7 +247,7 @@ impl RequestTemplate {
         message: &Message,
         facts: Facts<'_>,
         coding: Option<&'static str>,
-    ) -> Result<(), Undecodable> {
+    ) -> Result<(), UnfitReason> {
         let properties = &message.properties;
         let untouched = matches!(self.body, BodySource::Message);
         if !self.replaced.content_type && !matches!(self.body, BodySource::Nothing) {

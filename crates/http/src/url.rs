@@ -10,7 +10,7 @@ use percent_encoding::percent_decode_str;
 use super::fields::compile;
 use super::hosts::{AllowedHosts, usual_port};
 use sluiced_net::dial::Misconfigured;
-use sluiced_ports::downstream::Undecodable;
+use sluiced_ports::downstream::UnfitReason;
 use sluiced_template::{Template, Templates, first_tag};
 
 /// A configured URL.
@@ -89,8 +89,8 @@ fn check_target(uri: &Uri) -> Result<(), &'static str> {
 
 /// A URL made from a message. `.` and `..` in its path are refused, also if encoded: servers
 /// resolve them, and a message must not choose a resource that the template does not allow.
-pub(super) fn checked_url(text: &str) -> Result<Uri, Undecodable> {
-    let undecodable = |why: &str| Undecodable {
+pub(super) fn checked_url(text: &str) -> Result<Uri, UnfitReason> {
+    let undecodable = |why: &str| UnfitReason {
         what: "url".to_owned(),
         why: why.to_owned(),
     };

@@ -54,6 +54,10 @@ pub(super) struct AnsweredCall {
 
 impl AnsweredCall {
     /// Decides what follows, and does it. Returns once the verdict is given, or the message waits for another call.
+    ///
+    /// The order matters. The limits are corrected before units are returned, which would change what is corrected. The
+    /// gate and the keys are told before the claims, which may wait for the store. The claims come before the verdict:
+    /// a message must not be settled before the store knows that it was accepted.
     pub(super) async fn finish(self, pacer: &Arc<PacerHandle>) {
         let now = pacer.now();
         let figures = Figures::read(&self.job, &self.judgement, &self.taken, now, pacer);
@@ -86,7 +90,7 @@ impl AnsweredCall {
         job.unsettled.history.tries = follows.tries;
         job.rest = judgement.rest.take();
         match follows.claims {
-            ClaimsEnd::Accepted => claims.accepted().await,
+            ClaimsEnd::Accepted => claims.accepted(&pacer.grace_is_over).await,
             ClaimsEnd::Unknown => claims.unknown(),
             ClaimsEnd::Released => drop(claims),
         }

@@ -6,7 +6,7 @@ use tracing::warn;
 
 use sluiced_core::time::Mono;
 use sluiced_ports::clock;
-use sluiced_ports::downstream::Undecodable;
+use sluiced_ports::downstream::UnfitReason;
 
 use super::handle::{PacerEvent, PacerHandle};
 use super::job::{Job, WaitingMessage};
@@ -51,7 +51,7 @@ pub(super) async fn prepare_or_give_back(
 /// `None`: that task ended, and its message went back to its queue.
 async fn prepare_off_thread(
     job: Box<Job>,
-) -> Option<Result<WaitingMessage, (Box<Job>, Undecodable)>> {
+) -> Option<Result<WaitingMessage, (Box<Job>, UnfitReason)>> {
     if job.message().body.len() <= LARGE {
         return Some(job.prepare_again());
     }

@@ -2,19 +2,19 @@
 //! try` for a message that it is given, so both say the same.
 
 use sluiced_core::rate::Cost;
-use sluiced_ports::downstream::Undecodable;
+use sluiced_ports::downstream::UnfitReason;
 use sluiced_ports::message::Message;
 
 /// Whether a route takes a message of this size; `most`: its `max_body`, in bytes.
 ///
 /// # Errors
 /// When the body is larger.
-pub fn check_size(message: &Message, most: u64) -> Result<(), Undecodable> {
+pub fn check_size(message: &Message, most: u64) -> Result<(), UnfitReason> {
     let bytes = message.body.len() as u64;
     if bytes <= most {
         return Ok(());
     }
-    Err(Undecodable {
+    Err(UnfitReason {
         what: "body".to_owned(),
         why: format!("{bytes} bytes; max_body is {most}"),
     })
@@ -24,7 +24,7 @@ pub fn check_size(message: &Message, most: u64) -> Result<(), Undecodable> {
 ///
 /// # Errors
 /// When it costs more.
-pub fn check_cost(limit: &str, cost: Cost, most: u64) -> Result<(), Undecodable> {
+pub fn check_cost(limit: &str, cost: Cost, most: u64) -> Result<(), UnfitReason> {
     if cost.units() <= most {
         return Ok(());
     }
@@ -32,8 +32,8 @@ pub fn check_cost(limit: &str, cost: Cost, most: u64) -> Result<(), Undecodable>
 }
 
 /// The reason for a message that costs more.
-pub(crate) fn too_costly(limit: &str, most: u64) -> Undecodable {
-    Undecodable {
+pub(crate) fn too_costly(limit: &str, most: u64) -> UnfitReason {
+    UnfitReason {
         what: format!("limits.{limit}"),
         why: format!("it costs more than the {most} that can ever fit"),
     }

@@ -54,7 +54,7 @@ pub(super) fn decode(
     let wait = own_wait(message, now.store);
     let origin = origin(message, &history, wait);
     let unsettled = UnsettledMessage::new(delivery, history);
-    decode_or_settle(route, unsettled, Arrival { origin, wait }, now)
+    decode_or_settle(route, unsettled, HowItCame { origin, wait }, now)
 }
 
 /// Makes a message that waits for its slot from a delivery that another route of the queue received, or settles it.
@@ -65,18 +65,18 @@ pub(super) fn decode_moved(
     now: Now,
 ) -> Option<WaitingMessage> {
     let MovedMessage { unsettled, ticket } = moved;
-    let arrival = Arrival {
+    let came = HowItCame {
         origin: CameFrom::NotParkable,
         wait: own_wait(unsettled.delivery().message(), now.store),
     };
-    let mut waiting = decode_or_settle(route, unsettled, arrival, now)?;
+    let mut waiting = decode_or_settle(route, unsettled, came, now)?;
     waiting.job.ticket = ticket;
     Some(waiting)
 }
 
 /// How a message came.
 #[derive(Clone, Copy)]
-struct Arrival {
+struct HowItCame {
     origin: CameFrom,
     /// How long its own headers make it wait.
     wait: Duration,
@@ -86,17 +86,17 @@ struct Arrival {
 fn decode_or_settle(
     route: &Arc<Route>,
     unsettled: UnsettledMessage,
-    arrival: Arrival,
+    came: HowItCame,
     now: Now,
 ) -> Option<WaitingMessage> {
     let decoder = Decoder {
         route,
         message: unsettled.delivery().message(),
         history: &unsettled.history,
-        arrival,
+        came,
         now,
     };
-    match decoder.read() {
+    match decoder.decide() {
         Ok(read) => {
             route.fitness.record_fit();
             let route = Arc::clone(route);
@@ -135,18 +135,18 @@ struct Decoder<'a> {
     route: &'a Arc<Route>,
     message: &'a Message,
     history: &'a History,
-    arrival: Arrival,
+    came: HowItCame,
     now: Now,
 }
 
 impl Decoder<'_> {
-    /// Reads it. The error is its verdict without a call.
-    fn read(&self) -> Result<DecodedParts, Verdict> {
+    /// Decides what it is. The error is its verdict without a call.
+    fn decide(&self) -> Result<DecodedParts, Verdict> {
         let route = self.route;
-        let deadline = self.check()?;
+        let deadline = self.deadline_or_verdict()?;
         let facts = route.facts(self.history);
-        let (demand, zone) = self.count(facts)?;
-        let (times, wait) = self.find_times(deadline, zone)?;
+        let (demand, zone) = self.demand_and_zone(facts)?;
+        let (times, wait) = self.times_and_wait(deadline, zone)?;
         let born = self.history.born(self.message);
         let opened = times
             .hours
@@ -155,12 +155,7 @@ impl Decoder<'_> {
         let waits_since = opened.map_or(born, |opened| born.max(opened));
         let held = route
             .holding
-            .take_in(
-                demand.share,
-                self.arrival.origin,
-                waits_since,
-                self.now.local,
-            )
+            .take_in(demand.share, self.came.origin, waits_since, self.now.local)
             .ok_or_else(|| parked(demand.share, self.history, self.now.store))?;
         let call = route
             .downstream
@@ -188,7 +183,7 @@ impl Decoder<'_> {
 
     /// Settles what cannot or need not be sent now. Otherwise the end of the time in which it may be sent, if there is
     /// one.
-    fn check(&self) -> Result<Option<StoreTime>, Verdict> {
+    fn deadline_or_verdict(&self) -> Result<Option<StoreTime>, Verdict> {
         let (message, history, now) = (self.message, self.history, self.now.store);
         let rules = &self.route.rules;
         if let Some(why) = message.headers.get(header::UNREADABLE) {
@@ -201,7 +196,7 @@ impl Decoder<'_> {
         }
         check_size(message, rules.max_body)
             .map_err(|why| self.dead_verdict(DeadReason::Oversized, why.to_string()))?;
-        let wait = self.arrival.wait;
+        let wait = self.came.wait;
         if wait > rules.calls.max_hold {
             // The message came back too early: it waits again for the rest of its time.
             let rest = self.route.sharing.opening(now + wait).since(now);
@@ -211,12 +206,12 @@ impl Decoder<'_> {
     }
 
     /// When it may be sent, by the clock of its own `zone` if it has one, and how long it waits for that.
-    fn find_times(
+    fn times_and_wait(
         &self,
         deadline: Option<StoreTime>,
         zone: Option<Zone>,
     ) -> Result<(Times, Duration), Verdict> {
-        let (rules, now, wait) = (&self.route.rules, self.now, self.arrival.wait);
+        let (rules, now, wait) = (&self.route.rules, self.now, self.came.wait);
         let local = |at: StoreTime| now.local + at.since(now.store);
         let mut times = Times {
             too_old: deadline.map(local),
@@ -238,7 +233,7 @@ impl Decoder<'_> {
     }
 
     /// What it takes of the limits of its route, and its own time zone.
-    fn count(&self, facts: Facts<'_>) -> Result<(Demand, Option<Zone>), Verdict> {
+    fn demand_and_zone(&self, facts: Facts<'_>) -> Result<(Demand, Option<Zone>), Verdict> {
         let route = self.route;
         let invalid = |detail| self.judge_unfit(DeadReason::Invalid, detail);
         let made = route.counting.templates.of(self.message, facts);
@@ -246,7 +241,7 @@ impl Decoder<'_> {
             debug!(route = %route.name, %why, "a limit cannot count a message");
             invalid(why.to_string())
         })?;
-        let demand = demand(route, &inputs, self.now.local);
+        let demand = demand_of(route, &inputs, self.now.local);
         // The templates know the limits of the file; they may have been lowered since.
         for Charge { limit, cost, .. } in demand.keyed.charges() {
             let most = limit.policy().rule.max_cost();
@@ -257,7 +252,7 @@ impl Decoder<'_> {
 }
 
 /// What a message takes of the limits of its route.
-fn demand(route: &Route, inputs: &LimitInputs, now: Mono) -> Demand {
+fn demand_of(route: &Route, inputs: &LimitInputs, now: Mono) -> Demand {
     let counting = &route.counting;
     let priority = inputs.priority.as_ref().map(|made| match made {
         Ok(priority) => *priority,
@@ -292,7 +287,7 @@ fn demand(route: &Route, inputs: &LimitInputs, now: Mono) -> Demand {
         slots,
         keyed: KeyedCharges::new(charges),
         share: share.unwrap_or_default(),
-        priority: priority.unwrap_or_else(|| route.rules.priority.bounds()[0]),
+        priority: priority.unwrap_or_else(|| route.rules.priority.lowest()),
     }
 }
 

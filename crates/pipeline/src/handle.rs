@@ -32,7 +32,7 @@ use super::permit::refunder::Refunder;
 /// What a stopped pacer left.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct PacerLeftover {
-    /// Calls that were still in flight at the end of the grace.
+    /// Calls that were still in flight at its end.
     pub(super) cut_off: u64,
     /// Messages that went back unsent.
     pub(super) given_back: u64,
@@ -86,8 +86,8 @@ pub(super) struct PacerHandle {
     /// What the refusals of the downstream are about.
     pub(super) refusals: Mutex<Refusals>,
     pub(super) refunder: Refunder,
-    /// Cancelled at the end of a stop's grace: the calls that are still in flight end without an answer.
-    pub(super) cut_off: CancellationToken,
+    /// Cancelled at the end of a stop's grace: what can be settled is settled now.
+    pub(super) grace_is_over: CancellationToken,
     events: mpsc::UnboundedSender<PacerEvent>,
     /// A copy of the pacer's mapping, renewed with every answer of the store.
     map: Mutex<ClockMap>,
@@ -114,7 +114,7 @@ impl PacerHandle {
             measures: Measures::default(),
             refusals: Mutex::default(),
             refunder,
-            cut_off: CancellationToken::new(),
+            grace_is_over: CancellationToken::new(),
             events,
             map: Mutex::default(),
         })
@@ -128,8 +128,8 @@ impl PacerHandle {
         }
     }
 
-    /// Stops sending at once, waits up to `grace` for calls in flight, cuts off those that are left, and ends the
-    /// pacer's thread.
+    /// Stops sending at once, waits up to `grace` for calls in flight, and ends the pacer's thread, which cuts off
+    /// those that are left.
     pub(super) async fn stop(&self, grace: Duration) -> PacerLeftover {
         let (done, stopped) = oneshot::channel();
         self.send(PacerEvent::Stop {

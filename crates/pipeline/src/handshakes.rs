@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::time::sleep;
 use tracing::{info, warn};
 
-use sluiced_core::headroom::{Spread, TooThin};
+use sluiced_core::headroom::{HeadroomTooShort, Spread};
 use sluiced_core::time::Mono;
 use sluiced_ports::clock;
 use sluiced_ports::limits::KeyedLimit;
@@ -33,12 +33,12 @@ const WARN_EVERY: Duration = Duration::from_secs(600);
 
 /// Measures for as long as it is polled.
 pub(super) async fn measure(route: Arc<Route>, pacer: Arc<PacerHandle>) {
-    let mut alarm = WayWarning::new();
+    let mut warning = WayWarning::new();
     let (mut tried, mut made) = (0, 0);
     loop {
         if let Some(known_way) = route.downstream.known_way() {
             route.way.note_known(known_way);
-            alarm.look(&route, &pacer, Some(known_way));
+            warning.look(&route, &pacer, Some(known_way));
             sleep(APART_FOLLOWED).await;
             continue;
         }
@@ -49,7 +49,7 @@ pub(super) async fn measure(route: Arc<Route>, pacer: Arc<PacerHandle>) {
             route.way.note_handshake(shake.took, clock::now());
         }
         let seen = route.way.spread(clock::now());
-        alarm.look(&route, &pacer, seen);
+        warning.look(&route, &pacer, seen);
         let is_local = handshake.is_some_and(|shake| shake.is_local);
         if is_local || tried >= FIRST {
             route.way.note_first();
@@ -94,20 +94,20 @@ impl WayWarning {
         };
         meters.way.set(seen.median.as_secs_f64());
         meters.way_spread.set(seen.spread.as_secs_f64());
-        let is_thin = seen.spread > kept;
-        if let Some(more) = self.due(is_thin, clock::now()) {
+        let is_too_short = seen.spread > kept;
+        if let Some(more) = self.due(is_too_short, clock::now()) {
             let limit = &*limit;
-            let thin = TooThin { limit, kept, seen };
-            warn!(route = %route.name, "{thin}{more}");
-        } else if !is_thin && std::mem::take(&mut self.is_on) {
+            let too_short = HeadroomTooShort { limit, kept, seen };
+            warn!(route = %route.name, "{too_short}{more}");
+        } else if !is_too_short && std::mem::take(&mut self.is_on) {
             info!(route = %route.name, "the headroom keeps enough for the way to the downstream again");
         }
     }
 
     /// Whether to warn now, if the limit allows too little.
-    fn due(&mut self, is_thin: bool, now: Mono) -> Option<Suppressed> {
+    fn due(&mut self, is_too_short: bool, now: Mono) -> Option<Suppressed> {
         let since = *self.since.get_or_insert(now);
-        if !is_thin {
+        if !is_too_short {
             self.since = None;
             return None;
         }
@@ -144,8 +144,8 @@ mod tests {
     #[test]
     fn that_the_way_varies_is_said_once_it_lasts_and_seldom_after_that() {
         let at = |seconds: u64| Mono::from_micros(seconds * 1_000_000);
-        let mut alarm = WayWarning::new();
-        let mut said = |thin, seconds| alarm.due(thin, at(seconds)).is_some();
+        let mut warning = WayWarning::new();
+        let mut said = |too_short, seconds| warning.due(too_short, at(seconds)).is_some();
         assert!(!said(true, 100) && !said(true, 129) && said(true, 130));
         assert!(!said(true, 135) && !said(true, 729) && said(true, 730));
         // It was over in between.

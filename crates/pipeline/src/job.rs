@@ -16,12 +16,14 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
+use sluiced_core::after_call::AnswerScope;
 use sluiced_core::hours::OpeningHours;
+use sluiced_core::judge::DeadReason;
 use sluiced_core::limits::Ticket;
 use sluiced_core::message::{KeyId, TenantShare};
 use sluiced_core::rate::Cost;
 use sluiced_core::time::{Mono, StoreTime};
-use sluiced_ports::downstream::{Answer, Call, Rest, Undecodable};
+use sluiced_ports::downstream::{Answer, Call, Rest, UnfitReason};
 use sluiced_ports::limits::Charge;
 use sluiced_ports::message::Message;
 use sluiced_ports::queue::{Delivery, Verdict};
@@ -37,7 +39,7 @@ use super::route::Route;
 use super::route::holding::HeldToken;
 use super::route::sharing::{Intake, MovedMessage};
 use super::unsettled::UnsettledMessage;
-use super::verdict::{expired, leaves_in_parts, only_its_rest_is_left};
+use super::verdict::{dead, expired, leaves_in_parts, only_its_rest_is_left};
 
 /// A message that was decoded: its delivery with its history, and what it takes.
 pub(super) struct Job {
@@ -50,6 +52,9 @@ pub(super) struct Job {
     pub(super) misses_in_a_row: u32,
     /// The ticket under which its keyed limits were asked last, if they were.
     pub(super) ticket: Option<Ticket>,
+    /// The number of the message in the order in which messages came to this pacer, once it has one: its place among
+    /// the messages of a key, also after a call that was not written.
+    pub(super) arrival: Option<u64>,
     /// What is left to send, if its last call was taken in part.
     pub(super) rest: Option<Rest>,
     held: HeldToken,
@@ -64,6 +69,26 @@ pub(super) struct Demand {
     pub(super) share: TenantShare,
     /// The priority of the route, or the message's own in place of that.
     pub(super) priority: u8,
+}
+
+/// The priorities of a message.
+#[derive(Clone, Copy)]
+struct MessagePriority {
+    /// That of its route, or its own in place of that.
+    route: u8,
+    /// That of its AMQP properties.
+    amqp: u8,
+}
+
+impl MessagePriority {
+    /// Higher goes first: by the route's, and among equals by that of AMQP.
+    const fn rank(self) -> u16 {
+        u16::from_be_bytes([self.route, self.amqp])
+    }
+
+    fn highest(self) -> u8 {
+        self.route.max(self.amqp)
+    }
 }
 
 /// When a message may be sent at all.
@@ -88,8 +113,6 @@ pub(super) struct WaitingMessage {
     pub(super) permit: Permit,
     /// Not to be sent before this, whatever its limits allow: another attempt after a failure, for example.
     pub(super) not_before: Option<Mono>,
-    /// The number of the message in the order in which messages came to this pacer, once it has one.
-    pub(super) arrival: Option<u64>,
 }
 
 const _: () = assert!(size_of::<WaitingMessage>() <= 160);
@@ -109,6 +132,7 @@ impl Job {
             demand,
             misses_in_a_row: 0,
             ticket: None,
+            arrival: None,
             rest: None,
             held,
         })
@@ -138,7 +162,6 @@ impl Job {
             asked: None,
             permit: Permit::none(),
             not_before: None,
-            arrival: None,
         }
     }
 
@@ -149,7 +172,7 @@ impl Job {
     /// When no request can be made from it any more; the message is returned.
     pub(super) fn prepare_again(
         mut self: Box<Self>,
-    ) -> Result<WaitingMessage, (Box<Self>, Undecodable)> {
+    ) -> Result<WaitingMessage, (Box<Self>, UnfitReason)> {
         let facts = self.route.facts(&self.unsettled.history);
         let (downstream, message) = (&self.route.downstream, self.unsettled.delivery().message());
         let call = match &self.rest {
@@ -218,10 +241,11 @@ impl Job {
             .collect()
     }
 
-    /// The route's priority, or its own in place of that, and its AMQP priority.
-    fn priorities(&self) -> [u8; 2] {
-        let message = self.message().properties.priority;
-        [self.demand.priority, message]
+    fn priority(&self) -> MessagePriority {
+        MessagePriority {
+            route: self.demand.priority,
+            amqp: self.message().properties.priority,
+        }
     }
 
     /// The last moment at which its call may leave, of a slot that is good until `leave_by`.
@@ -281,6 +305,29 @@ impl Job {
     /// Settles it after its last call, with the answer to that.
     pub(super) fn settle_answered(self, verdict: Verdict, answer: Option<&Answer>) {
         self.leave(verdict, None, answer);
+    }
+
+    /// Settles it because its call was cut off. The call may have arrived, so it spends an attempt. What a caller was
+    /// granted is not called from here.
+    pub(super) fn settle_cut_off(mut self, now: StoreTime) {
+        let rules = self.route.rules.calls;
+        if rules.shows == AnswerScope::Nothing {
+            return;
+        }
+        let history = &mut self.unsettled.history;
+        history.tries = history.tries.cut_off();
+        let verdict = if history.tries.attempts < rules.max_attempts {
+            history.later(Duration::ZERO, now)
+        } else {
+            let detail = "this replica ended before the answer came; it may have been taken";
+            dead(
+                history,
+                DeadReason::AttemptsExhausted,
+                detail.to_owned(),
+                now,
+            )
+        };
+        self.settle_because(verdict, Some(Why::CallFailed), now);
     }
 
     fn leave(self, verdict: Verdict, why: Option<Why<'_>>, answer: Option<&Answer>) {

@@ -34,7 +34,6 @@ pub const ANSWER_CLASSES: &[&str] = &[
     "timeout",
     "connection",
     "unreadable",
-    "cut_off",
 ];
 /// Values of the label `part`: where messages of a route stand (`ports::queue::QueuePart`).
 pub const PARTS: &[&str] = &labels!(QueuePart);

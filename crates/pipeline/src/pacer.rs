@@ -5,9 +5,9 @@
 //! freezes). Calls run as tasks on the same runtime of one thread, so that neither AMQP traffic nor decoding
 //! competes with the next slot.
 //!
-//! One message goes through these states. `Ready`, `WaitsForKey`, `Delayed` and `Permitted` are in the scheduler
-//! (`core::scheduler`), `Asked` is in `admit`, whose question holds the message, and `InFlight` and `Refunding` are
-//! tasks of the pacer:
+//! One message goes through these states (the names are those of this picture, not of types). The scheduler holds the
+//! messages that are ready, wait for a key, are delayed or are permitted (`core::scheduler`). A message that is asked
+//! for is in a question of `admit`. A call in flight and a refund are tasks of the pacer:
 //!
 //! ```text
 //!                    asked for, in batches      granted             its slot is due
@@ -77,17 +77,25 @@ const EVENTS: usize = 256;
 /// How long opening connections may keep the taps closed at the start.
 const WARM_BOUND: Duration = Duration::from_secs(3);
 
-/// The calls that are cut off have this time to settle their messages.
-const CUT_OFF_BOUND: Duration = Duration::from_secs(1);
+/// What can be settled at the end of the grace has this time: accepted messages that wait for the store, for example.
+const LAST_SETTLEMENTS: Duration = Duration::from_secs(1);
+/// How long the thread waits for its tasks to be dropped.
+const SHUTDOWN_BOUND: Duration = Duration::from_millis(500);
 
 /// A stop that is under way: messages go back, and calls end.
 struct Stopping {
-    /// When the calls that are still in flight are cut off; after that, when the pacer ends in any case.
+    /// The end of the grace; once that is over, when the pacer ends in any case.
     deadline: Mono,
-    /// Calls that were cut off, once that is done.
-    cut_off: Option<u64>,
+    grace_is_over: bool,
     done: oneshot::Sender<PacerLeftover>,
     given_back: u64,
+}
+
+/// How a pacer ended that was told to stop.
+struct Stopped {
+    done: oneshot::Sender<PacerLeftover>,
+    leftover: PacerLeftover,
+    heartbeat: Heartbeat,
 }
 
 type LeaseRequest = BoxFuture<'static, (Row, Mono, Result<LeaseAnswer, StoreError>)>;
@@ -129,7 +137,7 @@ pub(super) struct Pacer {
 pub(super) struct Parts {
     pub(super) scheduler: Scheduler<WaitingMessage>,
     pub(super) tickets: Arc<Tickets>,
-    /// Of its keyed limits.
+    /// The meters of its keyed limits.
     pub(super) limit_meters: Arc<BTreeMap<Arc<str>, KeyedMeters>>,
     pub(super) adapting: Option<Adapting>,
     pub(super) routes: Vec<Arc<Route>>,
@@ -197,8 +205,19 @@ impl Pacer {
     /// The life of the thread.
     fn live(self, runtime: Runtime, health: &Health) {
         let name = Arc::clone(&self.handle.name);
-        match runtime.block_on(runtime.spawn(self.run())) {
-            Ok(Ok(heartbeat)) => heartbeat.end(),
+        let ended = runtime.block_on(runtime.spawn(self.run()));
+        // Drops the calls that are still in flight: their messages are settled before the stop is done.
+        runtime.shutdown_timeout(SHUTDOWN_BOUND);
+        match ended {
+            Ok(Ok(Stopped {
+                done,
+                leftover,
+                heartbeat,
+            })) => {
+                heartbeat.end();
+                // It is no fault if nothing waits for this result any more.
+                done.send(leftover).ok();
+            }
             // Without a timer nothing can be paced.
             Ok(Err(error)) => {
                 error!(%error, "the pacer's timer failed");
@@ -206,12 +225,11 @@ impl Pacer {
             }
             Err(error) => error!(%error, "the pacer ended"),
         }
-        runtime.shutdown_background();
     }
 
     /// The loop: does what the scheduler says. Where that is to wait, it looks at its routes and waits for the next
     /// event. Ends once a stop is done.
-    async fn run(mut self) -> io::Result<Heartbeat> {
+    async fn run(mut self) -> io::Result<Stopped> {
         self.warm();
         self.look_at_breakers();
         loop {
@@ -251,12 +269,14 @@ impl Pacer {
                 Action::UsedUp { route, until } => self.note_used_up(route, until),
                 Action::Wait(until) => {
                     let review = self.review(now);
-                    if let Some((done, stopped)) = self.finished(now) {
+                    if let Some((done, leftover)) = self.finished(now) {
                         let closing = self.routes.iter().map(|route| route.downstream.close());
                         futures::future::join_all(closing).await;
-                        // It is no fault if nothing waits for this result any more.
-                        done.send(stopped).ok();
-                        return Ok(self.heartbeat);
+                        return Ok(Stopped {
+                            done,
+                            leftover,
+                            heartbeat: self.heartbeat,
+                        });
                     }
                     let until = until.map_or(review, |until| until.min(review));
                     self.next_event(until).await?;
@@ -342,7 +362,7 @@ impl Pacer {
     }
 
     /// The report, and where to send it, once the pacer is stopping and either has nothing more to wait for or its time
-    /// is over. Cuts off the calls that are in flight at the end of the grace.
+    /// is over.
     fn finished(&mut self, now: Mono) -> Option<(oneshot::Sender<PacerLeftover>, PacerLeftover)> {
         let calls = self.routes.iter().map(|route| route.calls.in_flight());
         let in_flight = calls.sum();
@@ -352,16 +372,16 @@ impl Pacer {
             && self.admission.is_idle()
             && self.events.is_empty();
         let stopping = self.stopping.as_mut()?;
-        if !is_idle && now >= stopping.deadline && stopping.cut_off.is_none() {
-            stopping.cut_off = Some(in_flight);
-            stopping.deadline = now + CUT_OFF_BOUND;
-            self.handle.cut_off.cancel();
+        if !is_idle && now >= stopping.deadline && !stopping.grace_is_over {
+            stopping.grace_is_over = true;
+            stopping.deadline = now + LAST_SETTLEMENTS;
+            self.handle.grace_is_over.cancel();
         }
         let stopping = self
             .stopping
             .take_if(|stopping| is_idle || now >= stopping.deadline)?;
         let stopped = PacerLeftover {
-            cut_off: stopping.cut_off.unwrap_or_default(),
+            cut_off: in_flight,
             given_back: stopping.given_back,
         };
         Some((stopping.done, stopped))

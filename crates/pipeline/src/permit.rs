@@ -4,8 +4,8 @@
 //! gone, the daemon stops), dropping its permit refunds what it took. A call counts in `concurrency` limits
 //! until its permit is dropped; what it holds of `once` limits is kept in its [`Claims`].
 //!
-//! A call whose task ends before its answer (it panicked) may have arrived: nothing is given back then, and its claims
-//! become unknown.
+//! A call whose task ends before its answer (it panicked, or the grace of a stop is over) may have arrived: nothing is
+//! given back then, and its claims become unknown.
 //!
 //! While the downstream is away because it refuses the credentials, no recipient gets anything. What a probe took of
 //! limits with a key is given back then, as for a call that was not sent. Otherwise the probes of an outage of seconds
@@ -101,14 +101,6 @@ impl Permit {
         });
         if let Some(taken) = &mut self.0 {
             taken.granted.extend(of_keys);
-        }
-    }
-
-    /// The call was cut off, and may be going on: it counts in `concurrency` limits until its lease there ends.
-    pub(super) fn abandon_call(&mut self) {
-        if let Some(taken) = &mut self.0 {
-            let counted = taken.extract(|charge| charge.is_leased() && !charge.is_claim());
-            taken.refunder.abandon(counted);
         }
     }
 

@@ -72,8 +72,8 @@ pub struct StartError {
 /// What was left when the pipeline was stopped.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PipelineLeftover {
-    /// Calls that were still in flight at the end of the grace, and were cut off. Each has spent an attempt of its
-    /// message, which may be sent again.
+    /// Calls that were cut off, because they, or what follows from them, had not ended at the end of the grace. Their
+    /// messages may be sent again.
     pub cut_off: u64,
     /// Messages that went back to the queue unsent.
     pub given_back: u64,

@@ -43,8 +43,8 @@ use super::limit::facts::FileLimit;
 use super::route::Route;
 use auto_headroom::LimitHeadroom;
 
-/// Replicas that receive a notice of the same change ask for the policy at random times within this.
-pub(super) const SPREAD: Duration = Duration::from_millis(100);
+/// After a notice of a change a replica waits for a random time up to this, so that not all of them ask at once.
+pub(super) const NOTICE_DELAY_MAX: Duration = Duration::from_millis(100);
 /// Two declarations are at least this far apart.
 const GAP: Duration = Duration::from_millis(20);
 /// The waits after declarations that failed.
@@ -193,7 +193,7 @@ impl<T: Send> PolicyWatch<T> {
                 if let Some((current, read)) = self.received.take() {
                     adopt(current, read);
                 }
-                PRESENCE - SPREAD + self.jitter.of(SPREAD)
+                PRESENCE - NOTICE_DELAY_MAX + self.jitter.of(NOTICE_DELAY_MAX)
             }
         }
     }
@@ -222,7 +222,7 @@ impl<T: Send> PolicyWatch<T> {
                 // The store must get the policy back from us before a replica that does not know it uses its first
                 // slot.
                 if !news.shows_a_loss(known_version) {
-                    tokio::time::sleep(self.jitter.of(SPREAD)).await;
+                    tokio::time::sleep(self.jitter.of(NOTICE_DELAY_MAX)).await;
                 }
             }
             // Its sender lives as long as the daemon; without one there is nothing to receive.

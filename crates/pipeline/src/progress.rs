@@ -81,13 +81,15 @@ impl ProgressWatch {
         }
         self.looked = Some(now);
         measures.note_trip(scheduler.slow_trip());
-        let bounds = |watched: &WatchedRoute| watched.route.rules.priority.bounds();
-        let calls =
-            |watched: &WatchedRoute| (bounds(watched)[1], watched.route.calls.totals().sent);
+        let calls = |watched: &WatchedRoute| {
+            let route = &watched.route;
+            (route.rules.priority.highest(), route.calls.totals().sent)
+        };
         let sent: Vec<(u8, u64)> = self.routes.iter().map(calls).collect();
         for watched in &mut self.routes {
             // Slots that these use are not available to this route.
-            let before = |(priority, _): &&(u8, u64)| *priority >= bounds(watched)[0];
+            let before =
+                |(priority, _): &&(u8, u64)| *priority >= watched.route.rules.priority.lowest();
             let all = sent.iter().filter(before).map(|(_, sent)| sent).sum();
             watched.look(scheduler, all, now);
         }

@@ -186,7 +186,7 @@ impl Route {
         let gate = Arc::new(RouteGate::new(&name, hours, spec.breaker, &meters));
         let calls = Arc::new(Calls::new(&gate, &meters));
         let sharing = Arc::new(Sharing::new(&name, &rules, &gate, &calls, &meters));
-        let dying = Dying::new(rules.dying);
+        let dying = Dying::new(rules.max_unfit_in_a_row);
         let fitness = Arc::new(Fitness::new(&name, dying, &meters, &sharing));
         let holding = Holding::new(&name, &rules, &meters, &subscription, &sharing);
         let tap = RouteTap {

@@ -2,7 +2,10 @@
 //!
 //! The downstream makes the call and judges the answer (`http::answers::judge`, `smpp::judge`); `after_call` does what
 //! follows. A call that could not be written before its slot had passed did not happen: its message waits for another
-//! slot. A call that is still in flight at the end of a stop's grace is cut off.
+//! slot.
+//!
+//! A call whose task ends before it (the task panics, or the grace of a stop is over) may have arrived: its message is
+//! settled as one whose call had no answer ([`JobInCall`]).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,8 +14,9 @@ use tracing::info;
 
 use sluiced_core::backoff::Backoff;
 use sluiced_core::leases::Slot;
+use sluiced_core::time::StoreTime;
 use sluiced_ports::clock;
-use sluiced_ports::downstream::{Judgement, LeaveBy, NotSent};
+use sluiced_ports::downstream::{LeaveBy, NotSent};
 use sluiced_telemetry::LogLimits;
 
 use super::after_call::AnsweredCall;
@@ -47,18 +51,14 @@ pub(super) async fn perform(
         pacer.send(PacerEvent::WaitAgain(Box::new(waiting)));
         return end_unsent_call(in_flight, &pacer);
     }
-    let (mut job, call, mut permit) = waiting.begin_call();
+    let (job, call, mut permit) = waiting.begin_call();
     let leave_by = LeaveBy::new(slot.leave_by);
     if let Some(journal) = job.route.ends.journal() {
         journal.calling(job.called());
     }
-    let sent = pacer.cut_off.run_until_cancelled(call.send(leave_by));
-    let sent = permit.during(sent).await;
-    let sent = sent.unwrap_or_else(|| {
-        // The call may have arrived. It counts like one whose answer did not come in time.
-        permit.abandon_call();
-        Ok(Judgement::cut_off(job.route.downstream.timed_out()))
-    });
+    let job_in_call = JobInCall::new(job, pacer.store_time(started));
+    let sent = permit.during(call.send(leave_by)).await;
+    let mut job = job_in_call.into_job();
     match sent {
         Ok(judgement) => {
             job.misses_in_a_row = 0;
@@ -85,6 +85,36 @@ pub(super) async fn perform(
             // This future is rare and large: in a box it does not enlarge the future of every call.
             Box::pin(return_unsent_to_pacer(job, permit, why, &pacer)).await;
             end_unsent_call(in_flight, &pacer);
+        }
+    }
+}
+
+/// The job of a call that is in flight. Dropped, the call was cut off.
+struct JobInCall {
+    /// `None` once the call has ended.
+    job: Option<Box<Job>>,
+    began: StoreTime,
+}
+
+impl JobInCall {
+    const fn new(job: Box<Job>, began: StoreTime) -> Self {
+        Self {
+            job: Some(job),
+            began,
+        }
+    }
+
+    /// The call has ended.
+    fn into_job(mut self) -> Box<Job> {
+        let job = self.job.take();
+        job.expect("only this method takes the job out, and it consumes the guard")
+    }
+}
+
+impl Drop for JobInCall {
+    fn drop(&mut self) {
+        if let Some(job) = self.job.take() {
+            job.settle_cut_off(self.began);
         }
     }
 }

@@ -16,7 +16,6 @@ pub use self::judgement::{Answer, Judgement, MAX_ANSWER, Rest, Status};
 use super::clock;
 use super::message::Message;
 use sluiced_core::headroom::Spread;
-use sluiced_core::judge::Outcome;
 use sluiced_core::time::Mono;
 
 /// What a template may use besides the message.
@@ -32,10 +31,11 @@ pub struct Facts<'a> {
     pub max_body: u64,
 }
 
-/// Why no request can be made from a message. It goes to the dead-letter queue with this text.
+/// Why a message is unfit: no request or result can be made of it, or a limit can never let it pass. It goes to the
+/// dead-letter queue with this text.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{what}: {why}")]
-pub struct Undecodable {
+pub struct UnfitReason {
     /// Which part: `body`, `header X-Tenant`, `url` …
     pub what: String,
     /// What is wrong with it. Never a message's content.
@@ -107,7 +107,7 @@ pub trait Downstream: Send + Sync + fmt::Debug {
     ///
     /// # Errors
     /// When the message lacks what the templates need.
-    fn prepare(&self, message: &Message, facts: Facts<'_>) -> Result<Box<dyn Call>, Undecodable>;
+    fn prepare(&self, message: &Message, facts: Facts<'_>) -> Result<Box<dyn Call>, UnfitReason>;
 
     /// Makes the request that sends the rest of a message. A downstream that sends messages whole has no rests.
     ///
@@ -118,7 +118,7 @@ pub trait Downstream: Send + Sync + fmt::Debug {
         message: &Message,
         facts: Facts<'_>,
         rest: Rest,
-    ) -> Result<Box<dyn Call>, Undecodable> {
+    ) -> Result<Box<dyn Call>, UnfitReason> {
         drop(rest);
         self.prepare(message, facts)
     }
@@ -135,12 +135,6 @@ pub trait Downstream: Send + Sync + fmt::Debug {
     /// the runtime that sends.
     fn close(&self) -> BoxFuture<'_, ()> {
         Box::pin(std::future::ready(()))
-    }
-
-    /// What it means that a call has no answer in time: the outcome of a call that is cut off because its replica
-    /// stops.
-    fn timed_out(&self) -> Outcome {
-        Outcome::TRANSIENT
     }
 
     /// Makes the handshake of a connection, without a call. `bound` holds for each step of it: looking the name up,

@@ -1,8 +1,8 @@
 //! What the pipeline asks of the outside.
 //!
 //! Problem: the path of a message must be the same whatever queue it comes from, whatever store counts it and whatever
-//! downstream takes it. So the pipeline knows the traits of this crate and never a backend; a backend implements one of
-//! them. Only `wire` in the daemon puts the two together.
+//! downstream takes it. So the pipeline knows the traits of this crate and never a backend; a backend implements one or
+//! several of them. Only `wire` in the daemon puts the two together.
 //!
 //! **Public API**:
 //!

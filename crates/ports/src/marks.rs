@@ -29,7 +29,7 @@ impl MarkKey {
         hex::encode(self.0)
     }
 
-    /// The key that such a text stands for; `None`: it is none.
+    /// The key that such a text stands for; `None`: the text is no key.
     #[must_use]
     pub fn read(text: &str) -> Option<Self> {
         let mut key = [0; BYTES];

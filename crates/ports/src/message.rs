@@ -10,9 +10,10 @@ use serde::Serialize;
 /// Headers of the broker (such as `x-death`) are removed and never read: only these count. Those that decide something
 /// count only if a replica has signed them (`amqp::rabbit::messages::marks`).
 pub mod header {
-    /// Of a history, what may hold no more: a verdict that writes [`ATTEMPTS`] writes all of the history of its
-    /// message, so those of these that it does not write are removed.
-    pub const MAY_END: [&str; 2] = [LAST_STATUS, THROTTLED];
+    /// Headers of a history that are removed where they are not written again. A verdict that writes [`ATTEMPTS`]
+    /// writes the whole history of its message. So a header of this list that it does not write is out of date, and is
+    /// removed from the copy.
+    pub const CLEARED_WITH_HISTORY: [&str; 2] = [LAST_STATUS, THROTTLED];
     /// How many calls count against `max_attempts` (an integer). A denial never changes it.
     pub const ATTEMPTS: &str = "x-sluiced-attempts";
     /// The id that sluiced made for a message that came without one: the same on every copy.

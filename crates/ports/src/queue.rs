@@ -59,11 +59,11 @@ pub enum Verdict {
 /// Headers to set, by their names in `message::header`.
 pub type HeaderPatch = Vec<(&'static str, HeaderValue)>;
 
-/// The headers that hold no more once these are set (`header::MAY_END`).
-pub fn ended_by(patch: &[(&str, HeaderValue)]) -> impl Iterator<Item = &'static str> {
+/// The headers to remove from a copy on which these are set (`header::CLEARED_WITH_HISTORY`).
+pub fn headers_to_clear(patch: &[(&str, HeaderValue)]) -> impl Iterator<Item = &'static str> {
     let sets = |name: &str| patch.iter().any(|(set, _)| *set == name);
     let is_history = sets(header::ATTEMPTS);
-    header::MAY_END
+    header::CLEARED_WITH_HISTORY
         .into_iter()
         .filter(move |name| is_history && !sets(name))
 }

@@ -128,9 +128,9 @@ pub struct StatusReport<'a> {
     pub replica: &'a str,
     /// The state of the replica, for others. Empty: it leaves.
     pub text: &'a str,
-    /// Units that it used of each limit …
+    /// Units of each limit that it used since its last report.
     pub used: &'a BTreeMap<String, u64>,
-    /// … in the time since its last report.
+    /// The time since its last report.
     pub passed: Duration,
 }
 
@@ -212,7 +212,7 @@ pub struct Inspection {
     pub frozen_until: Option<StoreTime>,
 }
 
-/// What a store answers to a replica that is there.
+/// What a store answers to a replica that declares itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeclarationAnswer {
     /// The store's time.
@@ -236,10 +236,10 @@ pub enum Family {
 /// the store's own timeout. [`StoreError`] says after which error a call may have run. After a replacement that
 /// ran all the same the next try returns `None`, because the version is another one then.
 pub trait PolicyStore: Send + Sync + fmt::Debug {
-    /// A replica with this policy in its file is there, and knows that version of the current policy
-    /// ([`PolicyVersion::NONE`]: none). Returns the current policy, and how many replicas have this file. If the
-    /// version shows that the store lost its state, that number is 0 until each replica had time to say that it is
-    /// there.
+    /// A replica declares that it is present, with this policy in its file, and that it knows this version of the
+    /// current policy ([`PolicyVersion::NONE`]: none). Returns the current policy, and how many replicas have this
+    /// file. If the version shows that the store lost its state, that number is 0 until each replica had time to
+    /// declare itself again.
     fn declare_presence<'a>(
         &'a self,
         family: Family,

@@ -9,8 +9,8 @@
 //! settings or every fault at once.
 //!
 //! Read them in this order, in which each knows only those before it: `path`, `schema` (the words of the table),
-//! `text`, `made`, `urls`, `forms` (forms of text), `sockets` (addresses), `redacted` (URLs without credentials),
-//! `types` (the table), `excerpt`, `fault`, `secrets` (what keys name), `reading`, `checks`, `shown`
+//! `text`, `fixed_or_template`, `urls`, `forms` (forms of text), `sockets` (addresses), `redacted` (URLs without
+//! credentials), `types` (the table), `excerpt`, `fault`, `secrets` (what keys name), `reading`, `checks`, `shown`
 //! (`check --print`, `config/default.toml`, the JSON schema, what limits and routes will do in words), `load`. Beside
 //! them, of limits, `memory` (what Redis will hold) and `policy`.
 //!
@@ -22,9 +22,9 @@
 mod checks;
 mod excerpt;
 mod fault;
+pub mod fixed_or_template;
 mod forms;
 mod load;
-pub mod made;
 mod memory;
 mod path;
 pub mod policy;

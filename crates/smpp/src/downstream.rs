@@ -34,7 +34,7 @@ use sluiced_net::dial::{Credentials, Misconfigured, timed_handshake, tls};
 use sluiced_pdu::{BindAs, CommandStatus};
 use sluiced_ports::downstream::{
     Answer, Call, Downstream, Facts, Handshake, InboundEvent, Judgement, LeaveBy, NotSent, Rest,
-    Undecodable,
+    UnfitReason,
 };
 use sluiced_ports::message::Message;
 use sluiced_settings::types::{Smpp, SmppBind};
@@ -141,7 +141,7 @@ impl SmppDownstream {
         &self,
         message: &Message,
         facts: Facts<'_>,
-    ) -> Result<Submission, Undecodable> {
+    ) -> Result<Submission, UnfitReason> {
         let submission = self.template.submission(message, facts)?;
         submission.pdus()?;
         Ok(submission)
@@ -156,7 +156,7 @@ impl SmppDownstream {
         message: &Message,
         facts: Facts<'_>,
         status: CommandStatus,
-    ) -> Result<Judgement, Undecodable> {
+    ) -> Result<Judgement, UnfitReason> {
         let remaining_parts = Rest::all(self.submission(message, facts)?.pdus()?);
         let replies = (1..=remaining_parts.left.len())
             .map(|number| SegmentReply {
@@ -176,7 +176,7 @@ impl SmppDownstream {
         message: &Message,
         facts: Facts<'_>,
         silence: Silence,
-    ) -> Result<Judgement, Undecodable> {
+    ) -> Result<Judgement, UnfitReason> {
         let remaining_parts = Rest::all(self.submission(message, facts)?.pdus()?);
         if silence == Silence::Connection {
             let why = "no connection".to_owned();
@@ -213,7 +213,7 @@ fn judge(smpp: &Smpp) -> Result<SmppJudge, Misconfigured> {
 }
 
 impl Downstream for SmppDownstream {
-    fn prepare(&self, message: &Message, facts: Facts<'_>) -> Result<Box<dyn Call>, Undecodable> {
+    fn prepare(&self, message: &Message, facts: Facts<'_>) -> Result<Box<dyn Call>, UnfitReason> {
         let submission = self.template.submission(message, facts)?;
         self.go_on(message, facts, Rest::all(submission.pdus()?))
     }
@@ -223,7 +223,7 @@ impl Downstream for SmppDownstream {
         message: &Message,
         _: Facts<'_>,
         remaining_parts: Rest,
-    ) -> Result<Box<dyn Call>, Undecodable> {
+    ) -> Result<Box<dyn Call>, UnfitReason> {
         Ok(Box::new(SmppCall {
             client: Arc::clone(&self.client),
             remaining_parts,
@@ -243,10 +243,6 @@ impl Downstream for SmppDownstream {
 
     fn close(&self) -> BoxFuture<'_, ()> {
         Box::pin(self.client.links.close())
-    }
-
-    fn timed_out(&self) -> Outcome {
-        self.client.judge.silence(Silence::Timeout)
     }
 
     fn handshake(&self, bound: Duration) -> BoxFuture<'_, Option<Handshake>> {
@@ -404,7 +400,7 @@ impl Client {
             SubmitReply::Nothing(Silence::Timeout) => {
                 format!("no answer within {:?}", self.timeout)
             }
-            SubmitReply::Nothing(Silence::Connection | Silence::Unreadable | Silence::CutOff) => {
+            SubmitReply::Nothing(Silence::Connection | Silence::Unreadable) => {
                 "connection lost before the answer".to_owned()
             }
         };

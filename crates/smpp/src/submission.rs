@@ -15,7 +15,7 @@ use std::fmt;
 use self::fields::{Compiler, Field, FieldMaker, Octet, Party, octets_of, validity};
 use sluiced_net::dial::Misconfigured;
 use sluiced_pdu::{Command, Malformed, Message as Sms, Tlv, tag};
-use sluiced_ports::downstream::{Facts, Undecodable};
+use sluiced_ports::downstream::{Facts, UnfitReason};
 use sluiced_ports::message::Message;
 use sluiced_settings::types::{Smpp, SmppLong};
 use sluiced_template::Templates;
@@ -97,7 +97,7 @@ impl SubmitTemplate {
         &self,
         message: &Message,
         facts: Facts<'_>,
-    ) -> Result<Submission, Undecodable> {
+    ) -> Result<Submission, UnfitReason> {
         let maker = FieldMaker {
             templates: &self.templates,
             context: self.templates.context(message, facts)?,
@@ -141,7 +141,7 @@ impl SubmitTemplate {
         written: &EncodedText<'_>,
         common: Sms,
         id: u16,
-    ) -> Result<Vec<Sms>, Undecodable> {
+    ) -> Result<Vec<Sms>, UnfitReason> {
         let (text, encoding, parts) = (&written.text, written.encoding, written.parts());
         let all = parts.clone().count();
         if all == 1 {
@@ -178,7 +178,7 @@ impl SubmitTemplate {
 
 impl Submission {
     /// The PDUs. Their sequence numbers are written when they are sent.
-    pub(super) fn pdus(&self) -> Result<Vec<Vec<u8>>, Undecodable> {
+    pub(super) fn pdus(&self) -> Result<Vec<Vec<u8>>, UnfitReason> {
         let pdus = self.parts.iter().map(|part| {
             part.write(Command::SUBMIT_SM, 0)
                 .map_err(|wrong: Malformed| undecodable("submit_sm", wrong.to_string()))
@@ -206,8 +206,8 @@ fn reference(message: &Message) -> u16 {
     (hash ^ hash >> 16) as u16
 }
 
-fn undecodable(what: &str, why: String) -> Undecodable {
-    Undecodable {
+fn undecodable(what: &str, why: String) -> UnfitReason {
+    UnfitReason {
         what: what.to_owned(),
         why,
     }

@@ -11,7 +11,7 @@ use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
 use super::sample::Sampler;
-use super::{Fleet, LimitStatus, Limits, Replica, Routes};
+use super::{Fleet, LimitInspector, LimitStatus, Replica, Routes};
 use sluiced_ports::lock;
 use sluiced_ports::store::{FleetReports, REPORT_EVERY, StatusReport, StatusStore};
 use sluiced_telemetry::Metrics;
@@ -34,7 +34,7 @@ struct SharedBoard {
     metrics: Metrics,
     health: Health,
     sampler: Mutex<Sampler>,
-    stores: OnceLock<(Arc<dyn StatusStore>, Arc<dyn Limits>)>,
+    stores: OnceLock<(Arc<dyn StatusStore>, Arc<dyn LimitInspector>)>,
     routes: Routes,
     read: AsyncMutex<Option<(Instant, StoreAnswers)>>,
 }
@@ -64,7 +64,7 @@ impl Board {
     pub async fn report(
         self,
         store: Arc<dyn StatusStore>,
-        limits: Arc<dyn Limits>,
+        limits: Arc<dyn LimitInspector>,
         stop: CancellationToken,
     ) {
         // Set once: there is one such task.
@@ -243,7 +243,7 @@ mod tests {
     #[derive(Debug)]
     struct NoLimits;
 
-    impl Limits for NoLimits {
+    impl LimitInspector for NoLimits {
         fn inspect(&self) -> BoxFuture<'_, Vec<LimitStatus>> {
             async { Vec::new() }.boxed()
         }

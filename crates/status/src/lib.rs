@@ -44,7 +44,7 @@ pub use self::state::{
 pub use sluiced_ports::store::BARS;
 
 /// The policies of all limits, as the store has them.
-pub trait Limits: Send + Sync + fmt::Debug {
+pub trait LimitInspector: Send + Sync + fmt::Debug {
     /// One entry for each limit, as `sluiced limits list --json` prints it. Empty if the store does not
     /// answer.
     fn inspect(&self) -> BoxFuture<'_, Vec<LimitStatus>>;

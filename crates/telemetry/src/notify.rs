@@ -25,8 +25,9 @@ use sluiced_core::rate::Span;
 
 /// How often the status line is checked when there is no watchdog to feed.
 const STATUS_EVERY: Duration = Duration::from_millis(500);
-/// On top of the grace: closing connections and writing the last lines.
-const STOP_MARGIN: Duration = Duration::from_secs(10);
+/// On top of the grace: the last settlements, closing queues and connections, returning units, leaving the fleet, and
+/// exporting spans have bounds of about 13 s together.
+const STOP_MARGIN: Duration = Duration::from_secs(20);
 
 /// A way to the service manager, or none. Copies are the same.
 #[derive(Clone, Debug, Default)]
@@ -223,7 +224,7 @@ mod tests {
         notifier.stopping(Duration::from_secs(25));
         assert_eq!(
             listener.next().await,
-            "STOPPING=1\nEXTEND_TIMEOUT_USEC=35000000\nSTATUS=Stopping: finishing calls for up to 25s\n"
+            "STOPPING=1\nEXTEND_TIMEOUT_USEC=45000000\nSTATUS=Stopping: finishing calls for up to 25s\n"
         );
     }
 

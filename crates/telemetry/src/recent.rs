@@ -23,7 +23,7 @@ use sluiced_ports::clock;
 use sluiced_ports::lock;
 
 /// This many lines are kept.
-const KEPT: usize = 10;
+const MAX_LINES: usize = 10;
 /// The most of a line that is kept, in characters.
 const LENGTH: usize = 400;
 
@@ -76,7 +76,7 @@ pub fn note_change(text: &str) {
 
 fn keep<T>(lines: &Mutex<VecDeque<T>>, line: T) {
     let mut lines = lock(lines);
-    lines.truncate(KEPT - 1);
+    lines.truncate(MAX_LINES - 1);
     lines.push_front(line);
 }
 
@@ -129,7 +129,7 @@ mod tests {
         let subscriber = registry().with(Recent);
         tracing::subscriber::with_default(subscriber, || {
             tracing::info!("not kept");
-            for n in 0..2 * KEPT {
+            for n in 0..2 * MAX_LINES {
                 tracing::warn!(n, route = "sms", "too late");
             }
             tracing::error!("{}", "ä".repeat(LENGTH + 1));
@@ -139,7 +139,7 @@ mod tests {
         // Other tests of this process record changes, too.
         let (changes, lines): (Vec<_>, Vec<_>) =
             recent().into_iter().partition(|line| line.level == CHANGE);
-        assert_eq!(lines.len(), KEPT);
+        assert_eq!(lines.len(), MAX_LINES);
         assert!(changes.iter().any(|line| line.text == change));
         assert_eq!(lines[0].level, "ERROR");
         assert_eq!(lines[0].text, "ä".repeat(LENGTH));

@@ -18,7 +18,7 @@ use std::borrow::Cow;
 pub use self::compressed::{DecodeEnd, gunzip, inflate, unbrotli};
 use self::compressed::{is_gzip, is_zip, is_zlib, unzip};
 use super::json::MARK;
-use sluiced_ports::downstream::Undecodable;
+use sluiced_ports::downstream::UnfitReason;
 use sluiced_ports::message::{HeaderValue, Message};
 
 /// Codings and sections around each other: no known publisher uses more.
@@ -28,7 +28,7 @@ const MOST_CODINGS: usize = 4;
 ///
 /// # Errors
 /// When a wrapping cannot be undone. The reason has nothing of the body.
-pub(crate) fn read(message: &Message, most: u64) -> Result<Cow<'_, [u8]>, Undecodable> {
+pub(crate) fn read(message: &Message, most: u64) -> Result<Cow<'_, [u8]>, UnfitReason> {
     let most = usize::try_from(most).unwrap_or(usize::MAX);
     let body = sectioned(message).map_err(wrong)?;
     let content = expanded(message, body, most).map_err(wrong)?;
@@ -40,7 +40,7 @@ pub(crate) fn read(message: &Message, most: u64) -> Result<Cow<'_, [u8]>, Undeco
 ///
 /// # Errors
 /// When the sections cannot be read.
-pub fn passed_on(message: &Message) -> Result<(Cow<'_, [u8]>, Option<&'static str>), Undecodable> {
+pub fn passed_on(message: &Message) -> Result<(Cow<'_, [u8]>, Option<&'static str>), UnfitReason> {
     let body = sectioned(message).map_err(wrong)?;
     let named = match codings(message).as_slice() {
         // Some publishers call it by another name.
@@ -61,8 +61,8 @@ pub fn passed_on(message: &Message) -> Result<(Cow<'_, [u8]>, Option<&'static st
     Ok((body, coding))
 }
 
-fn wrong(why: String) -> Undecodable {
-    Undecodable {
+fn wrong(why: String) -> UnfitReason {
+    UnfitReason {
         what: "body".to_owned(),
         why,
     }

@@ -9,7 +9,7 @@ use std::fmt;
 use minijinja::value::{Serde, Value};
 
 use super::{About, Templates, content, json};
-use sluiced_ports::downstream::{Answer, Facts, Undecodable};
+use sluiced_ports::downstream::{Answer, Facts, UnfitReason};
 use sluiced_ports::message::Message;
 
 /// The variables of one message.
@@ -27,7 +27,7 @@ impl Templates {
     ///
     /// # Errors
     /// When a template needs the body and it is no JSON.
-    pub fn context(&self, message: &Message, facts: Facts<'_>) -> Result<Context, Undecodable> {
+    pub fn context(&self, message: &Message, facts: Facts<'_>) -> Result<Context, UnfitReason> {
         self.context_with(message, facts, None)
     }
 
@@ -41,7 +41,7 @@ impl Templates {
         message: &Message,
         facts: Facts<'_>,
         answer: Option<&Answer>,
-    ) -> Result<Context, Undecodable> {
+    ) -> Result<Context, UnfitReason> {
         let mut values = BTreeMap::new();
         for name in &self.used {
             let value = match *name {
@@ -69,7 +69,7 @@ impl Templates {
 
     /// The body of a message. Two members with one name are an error before the call. After the call the last one
     /// counts.
-    fn body_of(&self, message: &Message, facts: Facts<'_>) -> Result<Value, Undecodable> {
+    fn body_of(&self, message: &Message, facts: Facts<'_>) -> Result<Value, UnfitReason> {
         let body = content::read(message, facts.max_body)?;
         let read = match self.about {
             About::Answer => json::answer(&body),
@@ -78,7 +78,7 @@ impl Templates {
         read.map_err(|unread| {
             let form = content::looks_like(&body).filter(|_| unread.twice.is_none());
             let looks_like = form.map(|form| format!("; it looks like {form}"));
-            Undecodable {
+            UnfitReason {
                 what: "body".to_owned(),
                 why: self.unread(&unread) + &looks_like.unwrap_or_default(),
             }

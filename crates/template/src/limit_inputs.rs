@@ -12,7 +12,7 @@ use super::{Context, Template, Templates, WrongLimitTemplate};
 use sluiced_core::limits::admission::Charge;
 use sluiced_core::rate::Cost;
 use sluiced_core::zone::Zone;
-use sluiced_ports::downstream::{Facts, Undecodable};
+use sluiced_ports::downstream::{Facts, UnfitReason};
 use sluiced_ports::limits::{KeyText, LimitInputs};
 use sluiced_ports::message::Message;
 
@@ -188,7 +188,7 @@ impl LimitTemplates {
     /// When a limit cannot count it: a field is missing, a cost is no whole number from 1 or is more than can
     /// ever be granted, a key of a `once` limit would differ after each delivery, or no limit counts it at
     /// all; or when its time zone cannot be read. The route's `on_invalid` decides what happens to the message.
-    pub fn of(&self, message: &Message, facts: Facts<'_>) -> Result<LimitInputs, Undecodable> {
+    pub fn of(&self, message: &Message, facts: Facts<'_>) -> Result<LimitInputs, UnfitReason> {
         let context = self.templates.context(message, facts)?;
         let charge = |limit| self.charge(limit, message, &context);
         let mut charges: Box<[_]> = self.limits.iter().map(charge).collect::<Result<_, _>>()?;
@@ -198,7 +198,7 @@ impl LimitTemplates {
             charge.cost = segments.of(message, facts);
             let largest = self.limits[segments.limit].largest;
             if let Some(most) = largest.filter(|most| charge.cost > *most) {
-                return Err(Undecodable {
+                return Err(UnfitReason {
                     what: "downstream.text".to_owned(),
                     why: format!(
                         "takes {} segments, and the limit lets up to {} pass (max_cost)",
@@ -209,7 +209,7 @@ impl LimitTemplates {
             }
         }
         if !charges.is_empty() && charges.iter().all(Option::is_none) {
-            return Err(Undecodable {
+            return Err(UnfitReason {
                 what: "limits".to_owned(),
                 why: "none of them counts it: each key is none".to_owned(),
             });
@@ -227,7 +227,7 @@ impl LimitTemplates {
     }
 
     /// The text that a template makes, which must not be empty.
-    fn text(&self, template: &Template, context: &Context) -> Result<Box<str>, Undecodable> {
+    fn text(&self, template: &Template, context: &Context) -> Result<Box<str>, UnfitReason> {
         let text = self.templates.render(template, context)?;
         if text.is_empty() {
             return Err(undecodable(template, "is empty"));
@@ -236,7 +236,7 @@ impl LimitTemplates {
     }
 
     /// The priority that a message has for itself.
-    fn priority(&self, template: &Template, context: &Context) -> Result<u8, Undecodable> {
+    fn priority(&self, template: &Template, context: &Context) -> Result<u8, UnfitReason> {
         let text = self.text(template, context)?;
         let number = whole_number(&text).and_then(|digits| digits.parse().ok());
         let priority = number.filter(|number| *number <= MAX_PRIORITY);
@@ -247,7 +247,7 @@ impl LimitTemplates {
     }
 
     /// The zone that a message has for itself.
-    fn zone(&self, template: &Template, context: &Context) -> Result<Zone, Undecodable> {
+    fn zone(&self, template: &Template, context: &Context) -> Result<Zone, UnfitReason> {
         let text = self.text(template, context)?;
         // The text may be anything, and is not shown.
         let zone = Zone::named(text.trim()).ok();
@@ -261,7 +261,7 @@ impl LimitTemplates {
         limit: &Counter,
         message: &Message,
         context: &Context,
-    ) -> Result<Option<Charge<(), KeyText>>, Undecodable> {
+    ) -> Result<Option<Charge<(), KeyText>>, UnfitReason> {
         let key = match &limit.key {
             Some(template) if limit.passes_over && self.templates.gives_none(template, context) => {
                 return Ok(None);
@@ -281,7 +281,7 @@ impl LimitTemplates {
     }
 
     /// What the message costs of `limit`.
-    fn cost(&self, limit: &Counter, context: &Context) -> Result<Cost, Undecodable> {
+    fn cost(&self, limit: &Counter, context: &Context) -> Result<Cost, UnfitReason> {
         let template = match &limit.cost {
             CostOf::Units(cost) => return Ok(*cost),
             CostOf::Made(template) => template,
@@ -318,8 +318,8 @@ impl fmt::Debug for LimitTemplates {
     }
 }
 
-fn undecodable(template: &Template, why: &str) -> Undecodable {
-    Undecodable {
+fn undecodable(template: &Template, why: &str) -> UnfitReason {
+    UnfitReason {
         what: template.name().to_owned(),
         why: why.to_owned(),
     }

@@ -11,7 +11,7 @@ use minijinja::{AutoEscape, Environment, Error, UndefinedBehavior};
 use super::fault::{self, is_null, render_error, unreadable};
 use super::secret::{self, is_secret, names_in};
 use super::{About, Context, WrongLimitTemplate, WrongTemplate, filters};
-use sluiced_ports::downstream::Undecodable;
+use sluiced_ports::downstream::UnfitReason;
 
 /// A compiled template, by its name: `url`, `body`, `header x-tenant`.
 #[derive(Clone, Debug)]
@@ -209,8 +209,8 @@ impl Templates {
     ///
     /// # Errors
     /// When the message lacks what the template needs.
-    pub fn render(&self, template: &Template, context: &Context) -> Result<String, Undecodable> {
-        let undecodable = |why| Undecodable {
+    pub fn render(&self, template: &Template, context: &Context) -> Result<String, UnfitReason> {
+        let undecodable = |why| UnfitReason {
             what: template.0.clone(),
             why,
         };

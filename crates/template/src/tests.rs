@@ -1,7 +1,7 @@
 //! What templates can read of a message, and which mistakes are found.
 
 use super::*;
-use sluiced_ports::downstream::{Answer, Facts, Undecodable};
+use sluiced_ports::downstream::{Answer, Facts, UnfitReason};
 use sluiced_ports::message::{HeaderValue, Message, Properties};
 
 const FACTS: Facts<'_> = Facts {
@@ -18,7 +18,7 @@ fn message(body: &str) -> Message {
     }
 }
 
-fn render(source: &str, message: &Message) -> Result<String, Undecodable> {
+fn render(source: &str, message: &Message) -> Result<String, UnfitReason> {
     let mut templates = Templates::new();
     let template = templates.add("body", source).unwrap();
     templates.render(&template, &templates.context(message, FACTS)?)

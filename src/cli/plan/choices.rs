@@ -10,7 +10,7 @@ use std::str::FromStr;
 
 use crate::wire::PlannedLimit;
 use sluiced_core::rate::Cost;
-use sluiced_settings::made::Costing;
+use sluiced_settings::fixed_or_template::Costing;
 use sluiced_simulation::dice::Dice;
 
 /// `--keys`: `1000`, `recipient=1000`, `@FILE` or `recipient=@FILE`.
@@ -247,7 +247,7 @@ impl<'a> Choices<'a> {
             let (template, range) = match (limit.limit.cost(), named) {
                 (_, Some(of)) => (None, (of.least.get(), of.most.get())),
                 (Costing::Fixed(cost), None) => (None, (cost.get(), cost.get())),
-                (Costing::Made(text), None) => {
+                (Costing::Template(text), None) => {
                     let range = any.map_or((1, 1), |of| (of.least.get(), of.most.get()));
                     (Some(text.as_str()), range)
                 }

@@ -12,7 +12,7 @@ use super::words::{KEY, messages, often, short, time};
 use crate::cli::text::{grouped, in_a_line};
 use sluiced_core::time::micros;
 use sluiced_core::zone::Zone;
-use sluiced_settings::made::ZoneText;
+use sluiced_settings::fixed_or_template::ZoneText;
 use sluiced_settings::types::Route;
 use sluiced_simulation::plan::Plan;
 
@@ -385,10 +385,10 @@ impl PlanOmissions<'_> {
                 "Its queue is shared with routes.{other}, which is not in this plan: all messages are taken to be sent by this route."
             ));
         }
-        if matches!(route.timezone, Some(ZoneText::Made(_))) {
+        if matches!(route.timezone, Some(ZoneText::Template(_))) {
             note("The hours of each message's own time zone are not in this plan.".to_owned());
         }
-        if route.priority.made().is_some() {
+        if route.priority.template().is_some() {
             note("All messages are taken to have the priority 0.".to_owned());
         }
         if route.fair_by.is_some() {
@@ -406,6 +406,6 @@ impl PlanOmissions<'_> {
 pub(super) fn zone(route: &Route) -> Zone {
     match &route.timezone {
         Some(ZoneText::Fixed(zone)) => zone.clone(),
-        Some(ZoneText::Made(_)) | None => Zone::utc(),
+        Some(ZoneText::Template(_)) | None => Zone::utc(),
     }
 }

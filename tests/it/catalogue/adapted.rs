@@ -116,7 +116,7 @@ pub(super) fn adapted(
         &format!("prefix = \"{queue}\"\nresponse_timeout = \"5s\""),
     )
     .replace("/etc/sluiced/secrets", dir.to_str().unwrap())
-    // Google's server of tokens is not called: the double takes the claims that are signed.
+    // Google's token server is not called: the double takes the claims that are signed.
     .replace(
         "\ntoken_url = \"https://oauth2.googleapis.com/token\"\n",
         "\n",

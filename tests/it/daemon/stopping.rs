@@ -217,7 +217,7 @@ async fn the_last_attempt_of_a_message_is_spent_by_a_call_that_is_cut_off() {
     let letters = broker.drain(&format!("{name}.dead")).await;
     for (_, properties) in &letters {
         let detail = header(properties, "x-sluiced-detail").unwrap_or_default();
-        let said = "had to stop before the answer came; it may have been taken";
+        let said = "ended before the answer came; it may have been taken";
         assert!(detail.contains(said), "{detail}");
     }
     assert_eq!(letters.len(), 5);
@@ -243,10 +243,12 @@ async fn what_a_call_took_that_was_cut_off_is_not_given_back() {
     eventually(LONG, "calls under way", || downstream.count() == 5).await;
     let remains = running.pipeline.stop(Duration::from_millis(100)).await;
     assert_eq!(remains.cut_off, 5, "{remains:?}");
-    let dead = format!("{name}.dead");
-    assert_eq!(broker.counts(&dead).await, Some((5, 0)));
-    let mut daemon = Daemon::start(&config);
-    daemon.ready().await;
+    let daemon = Daemon::start(&config);
+    eventually_async(LONG, "all are dead letters", || async {
+        let letters = broker.counts(&format!("{name}.dead")).await;
+        letters.map(|(ready, _)| ready) == Some(5)
+    })
+    .await;
     assert_eq!(downstream.count(), 5, "none twice");
     let file = daemon.config().display().to_string();
     for (limit, key, left) in [("daily", vec!["3"], 1), ("calls", vec![], 3)] {
@@ -257,8 +259,41 @@ async fn what_a_call_took_that_was_cut_off_is_not_given_back() {
         assert_eq!(shown["units"]["remaining"], left, "{shown}");
     }
     daemon
-        .stop(&[NEW_SCHEDULE, "nothing is kept on disk"])
+        .stop(&[NEW_SCHEDULE, "nothing is kept on disk", "dead letter"])
         .await;
+}
+
+/// The store must know an accepted message of a `once` limit before the message is settled. While the store is away,
+/// the message waits for that, but not beyond the grace: a message whose answer was read is not called again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_accepted_while_the_store_is_away_is_settled_when_the_grace_ends() {
+    let name = "stop-accepted";
+    let broker = filled(name, 1).await;
+    let redis = Arc::new(Proxy::to(RedisServer::shared().port()).await);
+    let silenced = Arc::clone(&redis);
+    let downstream = Recorder::start(move |_| {
+        silenced.set(Mode::Silent);
+        slowly(Duration::from_millis(100))
+    })
+    .await;
+    let mut route = Route::new(name, downstream.address);
+    route.limits = vec!["repeats"];
+    let mut config = config(name, vec![route]);
+    config.redis = Some(format!("redis://{}", redis.address()));
+    config.tables =
+        "[limits.repeats]\nkind = \"once\"\nkey = \"{{ body.n }}\"\nlost_wait = \"0s\"\n"
+            .to_owned();
+    let running = start_in_this_process(&config);
+    eventually(LONG, "it is called", || downstream.count() == 1).await;
+    let remains = running.pipeline.stop(Duration::from_secs(1)).await;
+    assert_eq!(remains.unsettled, 0, "{remains:?}");
+    eventually_async(LONG, "it is acknowledged", || async {
+        broker.counts(name).await == Some((0, 0))
+    })
+    .await;
+    let letters = broker.counts(&format!("{name}.dead")).await;
+    assert_eq!(letters.unwrap_or_default(), (0, 0));
+    assert_eq!(downstream.count(), 1);
 }
 
 /// Units that Redis grants while a replica stops are refunded: with one call a day, these messages would

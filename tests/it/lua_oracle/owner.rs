@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use sluiced_core::owner::{
-    KEPT, Registration, STATE_FORMAT, StoredRegistration, foreign, register,
+    REGISTRATION_TTL, Registration, STATE_FORMAT, StoredRegistration, foreign, register,
 };
 use sluiced_core::time::StoreTime;
 use sluiced_ports::store::{RegistrationAction, Store as _};
@@ -75,7 +75,9 @@ fn older(connection: &mut redis::Connection, by: u64) {
 /// A registration that ends while the test runs may be over in one and not in the other.
 fn is_at_its_end(all: &BTreeMap<String, StoredRegistration>, now: StoreTime) -> bool {
     all.values().any(|one| {
-        let left = (one.at + KEPT).since(now).max(now.since(one.at + KEPT));
+        let left = (one.at + REGISTRATION_TTL)
+            .since(now)
+            .max(now.since(one.at + REGISTRATION_TTL));
         left < Duration::from_millis(50)
     })
 }

@@ -21,7 +21,8 @@ use sluiced_ports::clock;
 use sluiced_ports::link::Link;
 use sluiced_ports::message::{HeaderValue, Headers, Message, header};
 use sluiced_ports::queue::{
-    Delivery, HeaderPatch, Leftover, Settlement, SettlementSender, Verdict, ended_by, time_to_close,
+    Delivery, HeaderPatch, Leftover, Settlement, SettlementSender, Verdict, headers_to_clear,
+    time_to_close,
 };
 
 /// Messages that wait in memory at most; then the input is not read on until some are back.
@@ -345,7 +346,7 @@ impl LocalQueue {
 }
 
 fn patch(headers: &mut Headers, patch: HeaderPatch) {
-    for name in ended_by(&patch) {
+    for name in headers_to_clear(&patch) {
         headers.remove(name);
     }
     for (name, value) in patch {

@@ -31,7 +31,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt;
-use futures::future::join_all;
+use futures::future::maybe_done;
 use lapin::Channel;
 use lapin::options::{BasicAckOptions, BasicNackOptions};
 use tokio::sync::{mpsc, watch};
@@ -63,8 +63,14 @@ const BURST: usize = 256;
 /// How often the channel is checked: if it has no consumer, nothing reports that it ended.
 const CHANNEL_CHECK: Duration = Duration::from_millis(250);
 
-/// What a settled delivery is counted as: the route that gave the verdict, and the verdict's label.
-type Label = (Arc<str>, &'static str);
+/// What a settled delivery is counted as.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct SettledLabel {
+    /// The route that gave the verdict.
+    route: Arc<str>,
+    /// [`Verdict::label`](sluiced_ports::queue::Verdict::label).
+    verdict: &'static str,
+}
 
 /// How a session ended.
 #[derive(Debug)]
@@ -287,20 +293,20 @@ impl Session {
     }
 
     /// Writes frames, all of them before waiting for the first.
-    async fn write(&mut self, batch: Batch<Label>) -> Result<(), RabbitError> {
+    async fn write(&mut self, batch: Batch<SettledLabel>) -> Result<(), RabbitError> {
         self.acknowledged |= !batch.frames.is_empty();
-        let writes = join_all(batch.frames.iter().map(|frame| self.write_frame(*frame)));
-        let results = timeout(self.live.bound, writes)
+        let writes = batch.frames.iter().map(|frame| self.write_frame(*frame));
+        let results = timeout(self.live.bound, begun_in_order(writes))
             .await
             .map_err(|_| self.live.late_answer("writing acknowledgements"))?;
         for result in results {
             result.map_err(|error| self.lost(&error))?;
         }
-        let mut counts: BTreeMap<Label, u64> = BTreeMap::new();
+        let mut counts: BTreeMap<SettledLabel, u64> = BTreeMap::new();
         for label in batch.labels {
             *counts.entry(label).or_default() += 1;
         }
-        for ((route, verdict), count) in counts {
+        for (SettledLabel { route, verdict }, count) in counts {
             self.context
                 .queues
                 .events
@@ -393,5 +399,46 @@ async fn declare(context: &RouteContext, live: &LiveConnection) -> Result<Vec<Gr
     match context.queues.make_sure(live, Target::Dead).await {
         Err(error) if !error.is_of_one_queue() => Err(error),
         _ => Ok(groups),
+    }
+}
+
+/// Begins all of them in their order, and waits for each. `join_all` promises no order, and frames for several
+/// deliveries mean something else in another one: the AMQP client takes a frame over when its future is polled for the
+/// first time.
+async fn begun_in_order<F: Future>(futures: impl Iterator<Item = F>) -> Vec<F::Output> {
+    let mut begun: Vec<_> = futures.map(maybe_done).map(Box::pin).collect();
+    for future in &mut begun {
+        // A result stays in the future until it is taken out below.
+        let _is_done = futures::poll!(future.as_mut()).is_ready();
+    }
+    let mut results = Vec::with_capacity(begun.len());
+    for mut future in begun {
+        future.as_mut().await;
+        results.extend(future.as_mut().take_output());
+    }
+    results
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+
+    use super::*;
+
+    /// More than `join_all` polls in their order.
+    #[tokio::test]
+    async fn frames_are_begun_in_their_order_and_their_results_are_in_it() {
+        let begun = RefCell::new(Vec::new());
+        let frames = (0..100_usize).map(|frame| {
+            let begun = &begun;
+            async move {
+                begun.borrow_mut().push(frame);
+                tokio::task::yield_now().await;
+                frame
+            }
+        });
+        let results = begun_in_order(frames).await;
+        assert_eq!(results, (0..100).collect::<Vec<_>>());
+        assert_eq!(*begun.borrow(), results);
     }
 }

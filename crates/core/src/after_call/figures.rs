@@ -10,8 +10,7 @@
 //! account. Its number does not include calls that are in flight, here and on other replicas. So each kind of limit has
 //! a bound for what may be under way:
 //! - paced: the units that leave within the time of a call (as it took, or usually takes) plus the horizon, because
-//!   slots
-//!   are leased that far ahead. If less is left, the limit is frozen until the reset.
+//!   slots are leased that far ahead. If less is left, the limit is frozen until the reset.
 //! - keyed: what this replica has under way for the key, times the replicas that ask. It is subtracted at the time of
 //!   writing, by the caller. What is left then is written into the state of the key, which grants no more until the
 //!   reset.

@@ -31,6 +31,19 @@ impl Tries {
         self.attempts.saturating_add(u32::from(self.partly_taken))
     }
 
+    /// After another call, which was cut off: it may have arrived.
+    #[must_use]
+    pub fn cut_off(self) -> Self {
+        Self {
+            attempts: self.attempts.saturating_add(1),
+            partly_taken: false,
+            refused_without_subject: false,
+            renewed: false,
+            last_status: None,
+            ..self
+        }
+    }
+
     /// For another route, which sends the message as a whole.
     #[must_use]
     pub fn moved(self) -> Self {

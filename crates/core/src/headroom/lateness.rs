@@ -44,7 +44,7 @@ impl Lateness {
     /// than the slots that it saves. From 0.2 ms to 57 ms, in buckets of a fifth. `None`: fewer than 20 calls; calls
     /// count half after each 30 seconds.
     #[must_use]
-    pub fn worth(&mut self, window: Duration, now: Mono) -> Option<Duration> {
+    pub fn allowed_lateness(&mut self, window: Duration, now: Mono) -> Option<Duration> {
         self.fade(now);
         let all: u64 = self.counts.iter().sum();
         if all < FEWEST_CALLS {
@@ -99,18 +99,18 @@ mod tests {
     fn it_allows_what_costs_less_than_the_slots_that_it_saves() {
         // One call in a hundred is 4 ms late: 0.4 % of a second, for 1 % of the slots.
         let mut seen = Lateness::default();
-        assert_eq!(seen.worth(SECOND, at(1)), None);
+        assert_eq!(seen.allowed_lateness(SECOND, at(1)), None);
         seen.record_many(Duration::from_micros(300), 990, at(1));
         seen.record_many(Duration::from_millis(4), 10, at(1));
-        let worth = seen.worth(SECOND, at(1)).expect("many");
+        let worth = seen.allowed_lateness(SECOND, at(1)).expect("many");
         assert!(worth >= Duration::from_millis(4), "{worth:?}");
         // One in a thousand is 20 ms late: 2 % of a second for 0.1 % of the slots, but little of a minute.
         let mut seen = Lateness::default();
         seen.record_many(Duration::from_micros(300), 9_990, at(1));
         seen.record_many(Duration::from_millis(20), 10, at(1));
-        let worth = seen.worth(SECOND, at(1)).expect("many");
+        let worth = seen.allowed_lateness(SECOND, at(1)).expect("many");
         assert!(worth < Duration::from_millis(1), "{worth:?}");
-        let worth = seen.worth(MINUTE, at(1)).expect("many");
+        let worth = seen.allowed_lateness(MINUTE, at(1)).expect("many");
         assert!(worth >= Duration::from_millis(20), "{worth:?}");
     }
 
@@ -121,17 +121,17 @@ mod tests {
         for n in 0..1_000 {
             seen.record(Duration::from_millis(20), Mono::from_micros(n * 999));
         }
-        assert_eq!(seen.worth(SECOND, at(1)), None);
+        assert_eq!(seen.allowed_lateness(SECOND, at(1)), None);
         for n in 0..99 {
             seen.record(Duration::from_micros(300), at(1) + Duration::from_millis(n));
         }
         seen.record(Duration::from_millis(20), at(2));
-        let worth = seen.worth(SECOND, at(2)).expect("many");
+        let worth = seen.allowed_lateness(SECOND, at(2)).expect("many");
         assert!(worth < Duration::from_millis(1), "{worth:?}");
         for _ in 0..9 {
             seen.record(Duration::from_millis(20), at(2));
         }
-        let worth = seen.worth(SECOND, at(2)).expect("many");
+        let worth = seen.allowed_lateness(SECOND, at(2)).expect("many");
         assert!(worth >= Duration::from_millis(20), "{worth:?}");
     }
 
@@ -140,7 +140,9 @@ mod tests {
         let mut seen = Lateness::default();
         seen.record_many(Duration::from_millis(20), 8, at(1));
         seen.record_many(Duration::from_micros(100), 1_000, at(200));
-        assert!(seen.worth(SECOND, at(200)).expect("many") <= Duration::from_micros(200));
-        assert_eq!(seen.worth(SECOND, at(10_000)), None);
+        assert!(
+            seen.allowed_lateness(SECOND, at(200)).expect("many") <= Duration::from_micros(200)
+        );
+        assert_eq!(seen.allowed_lateness(SECOND, at(10_000)), None);
     }
 }

@@ -13,7 +13,7 @@ use std::time::Duration;
 use crate::time::{Mono, micros, millis};
 
 /// The last this many handshakes are remembered. Once there are this many, the longest of them does not count.
-const KEPT: usize = 64;
+const MAX_HANDSHAKES: usize = 64;
 const MANY: usize = 16;
 /// Older measurements do not count.
 const MEMORY: Duration = Duration::from_secs(300);
@@ -41,29 +41,29 @@ pub fn is_refused(at: Option<Mono>, now: Mono) -> bool {
 }
 
 /// By how much the way may vary behind what handshakes reach, once the downstream has refused calls though the limit
-/// was kept. The times of answers say it: they vary by no less, but also by what the downstream works. So it counts up
-/// to a part of the window.
+/// was kept. The durations of calls bound it: they vary by at least as much, but they also contain the time in which
+/// the downstream worked. So no more than a part of the window counts.
 #[must_use]
-pub fn unseen(answers: &Spread, window: Duration) -> Duration {
+pub fn unmeasured_spread(answers: &Spread, window: Duration) -> Duration {
     answers.to_keep().min(window / UNSEEN_PART)
 }
 
 /// What the last handshakes, or the last answers, say about the way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Spread {
-    /// Of the time there and back.
+    /// The median of the round trips.
     pub median: Duration,
     /// From the shortest time to the longest. Of sixteen or more, the longest of all does not count.
     pub spread: Duration,
-    /// So few handshakes that it may vary by much more.
-    pub of_few: bool,
+    /// Whether there were so few handshakes that the way may vary by much more.
+    pub is_of_few: bool,
 }
 
 impl LatencySamples {
     /// A handshake took this long.
     pub fn record(&mut self, took: Duration, now: Mono) {
         self.seen.push_back((now, took));
-        while self.seen.len() > KEPT {
+        while self.seen.len() > MAX_HANDSHAKES {
             self.seen.pop_front();
         }
     }
@@ -83,7 +83,7 @@ impl LatencySamples {
         Some(Spread {
             median,
             spread: most.saturating_sub(*least),
-            of_few: all.len() < MANY,
+            is_of_few: all.len() < MANY,
         })
     }
 }
@@ -92,7 +92,7 @@ impl Spread {
     /// What a headroom that follows it keeps for the way: twice the spread of few handshakes.
     #[must_use]
     pub fn to_keep(&self) -> Duration {
-        self.spread * if self.of_few { 2 } else { 1 }
+        self.spread * if self.is_of_few { 2 } else { 1 }
     }
 
     /// The headroom to set, of which a quarter is for the way, in whole milliseconds. `None`: more than 250 ms,
@@ -106,7 +106,7 @@ impl Spread {
 
 /// A limit whose headroom allows for less than the way varies by.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TooThin<'a> {
+pub struct HeadroomTooShort<'a> {
     /// The name of the limit, without `limits.`.
     pub limit: &'a str,
     /// What its headroom allows for.
@@ -115,7 +115,7 @@ pub struct TooThin<'a> {
     pub seen: Spread,
 }
 
-impl std::fmt::Display for TooThin<'_> {
+impl std::fmt::Display for HeadroomTooShort<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(
             f,
@@ -178,7 +178,7 @@ mod tests {
         way.record(ms(12), at(400));
         assert_eq!(way.spread(at(400)).expect("two").spread, ms(2));
         assert_eq!(way.spread(at(600)), None);
-        for second in 401..401 + KEPT as u64 {
+        for second in 401..401 + MAX_HANDSHAKES as u64 {
             way.record(ms(30), at(second));
         }
         assert_eq!(way.spread(at(470)).expect("many").spread, ms(0));

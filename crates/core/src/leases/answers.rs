@@ -13,8 +13,8 @@ use crate::time::{ClockMap, ClockReading, Mono, StoreTime, smoothed};
 const NOTICE_TOLERANCE: Duration = Duration::from_secs(1);
 /// A notice confirms a freeze of ours if its end is later than ours, or earlier by no more than this.
 pub(crate) const CONFIRMS: Duration = Duration::from_millis(100);
-/// Replicas that ask after the same notice spread over this.
-const NOTICE_SPREAD: Duration = Duration::from_millis(100);
+/// After a notice a replica waits for a random time up to this, so that not all of them ask at once.
+const NOTICE_DELAY_MAX: Duration = Duration::from_millis(100);
 
 impl LeaseHolder {
     /// The store answered the ask that is in flight.
@@ -151,13 +151,14 @@ impl LeaseHolder {
             self.close_at_least_until(freeze.until);
         } else {
             // Its times are on a clock of another generation.
-            let soon = now + self.jitter.of(NOTICE_SPREAD);
+            let soon = now + self.jitter.of(NOTICE_DELAY_MAX);
             self.asks.due = self.asks.due.or(Some(soon));
         }
     }
 
-    /// As [`LeaseHolder::freeze_for`], as an answer to a call of ours asked for, which the store is told. Only the
-    /// store's own word that the limit is frozen, or the end of this time, ends it.
+    /// Freezes like [`LeaseHolder::freeze_for`], because the answer to one of our calls asked for it. The store is
+    /// told, too. Until the store confirms the freeze, or `length` is over, an answer of the store that shows no freeze
+    /// does not end it.
     pub fn freeze_by_answer(&mut self, length: Duration, now: Mono) {
         self.unconfirmed = self.unconfirmed.max(Some(now + length));
         self.freeze_for(length, now);

@@ -150,7 +150,8 @@ impl FixedWindow {
         Ok(Self {
             limit: u64::from(units.get()),
             end_margin: match frame {
-                // The last headroom of `length` is after the downstream's end.
+                // `length` is the window and one headroom. So the last headroom of it lies after the end of the
+                // downstream's own window, and the one before that is kept free, as in every window.
                 WindowFrame::FirstCall => 2 * micros(all),
                 WindowFrame::Epoch | WindowFrame::Calendar(_) => micros(all),
             },

@@ -71,8 +71,11 @@ fn a_claim_is_over_after_an_hour() {
         of("b", &[("routes.sms", false)]),
     );
     assert_eq!(register(&mut all, "one", &one, NOW), []);
-    assert_eq!(register(&mut all, "two", &two, NOW + KEPT).len(), 1);
-    let later = NOW + KEPT + Duration::from_micros(1);
+    assert_eq!(
+        register(&mut all, "two", &two, NOW + REGISTRATION_TTL).len(),
+        1
+    );
+    let later = NOW + REGISTRATION_TTL + Duration::from_micros(1);
     assert_eq!(register(&mut all, "two", &two, later), []);
     // Now it is the first one that is refused.
     assert_eq!(register(&mut all, "one", &one, later).len(), 1);

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use crate::leases::{LeaseHolder, Slot};
-use crate::message::Sum;
+use crate::message::MessageTotals;
 use crate::rate::Cost;
 use crate::schedule::Pace;
 use crate::time::Mono;
@@ -82,7 +82,7 @@ impl Rows {
 
     /// The demand on each row. An urgent message needs of the main row only what the reserve
     /// lacks: otherwise each would lease two slots and leave one unused.
-    pub(super) fn demands(&self, sum: Sum) -> (u64, u64) {
+    pub(super) fn demands(&self, sum: MessageTotals) -> (u64, u64) {
         // Nothing is sent at slots that were collected: a message is sent at one that is still to come.
         let collected = self.collected_main().count() as u64;
         let missing = |units: u64| units.saturating_sub(collected).max(units.min(1));

@@ -66,14 +66,14 @@ fn slots_of_the_reserve_are_for_urgent_messages() {
 #[test]
 fn urgent_messages_ask_the_main_row_for_what_the_reserve_lacks() {
     let rows = rows();
-    let sum = Sum {
+    let sum = MessageTotals {
         messages: 15,
         units: 15,
         urgent: 5,
         keyed: 0,
     };
     assert_eq!(rows.demands(sum), (15, 5));
-    let bulk = Sum { urgent: 0, ..sum };
+    let bulk = MessageTotals { urgent: 0, ..sum };
     assert_eq!(rows.demands(bulk), (15, 0));
 }
 

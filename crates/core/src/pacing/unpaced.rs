@@ -14,8 +14,8 @@ pub struct UnpacedFreeze {
     pub(super) until: Mono,
     /// Our own answers asked for a freeze until then, and the store has not said that it knows of it.
     asked_until: Option<Mono>,
-    /// What the store said last.
-    last_word: Option<Freeze>,
+    /// What the store reported last.
+    last_reported: Option<Freeze>,
 }
 
 impl UnpacedFreeze {
@@ -23,7 +23,7 @@ impl UnpacedFreeze {
     pub(super) const NONE: Self = Self {
         until: Mono::from_micros(0),
         asked_until: None,
-        last_word: None,
+        last_reported: None,
     };
 
     pub(super) fn lasts_until(&self, until: Mono) -> Self {
@@ -41,18 +41,19 @@ impl UnpacedFreeze {
         }
     }
 
-    /// The store says until when it lasts. An operator may have ended it; but what our own answers asked for lasts
-    /// until the store knows of it, and a word that was overtaken says nothing.
-    pub(super) fn noted(&self, word: Freeze, now: Mono) -> Self {
-        let until = now + word.until.since(word.now);
-        let is_overtaken = |last: Freeze| last.generation == word.generation && last.now > word.now;
+    /// The store reports until when the freeze lasts. An operator may have ended it. A freeze that our own answers
+    /// asked for lasts until the store knows of it. A report that is older than the last one is ignored.
+    pub(super) fn noted(&self, reported: Freeze, now: Mono) -> Self {
+        let until = now + reported.until.since(reported.now);
+        let is_newer =
+            |last: Freeze| last.generation == reported.generation && last.now > reported.now;
         match self.asked_until {
-            _ if self.last_word.is_some_and(is_overtaken) => *self,
+            _ if self.last_reported.is_some_and(is_newer) => *self,
             Some(asked) if now < asked && until + CONFIRMS < asked => self.lasts_until(until),
             _ => Self {
                 until,
                 asked_until: None,
-                last_word: Some(word),
+                last_reported: Some(reported),
             },
         }
     }

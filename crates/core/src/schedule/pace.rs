@@ -34,10 +34,11 @@ const GUARD_SLACK: u64 = 1_000;
 /// below 2^53 until the year 2250, so that no product overflows and Lua's doubles are exact.
 const HORIZON_MAX: u64 = 60_000_000;
 /// The longest horizon for messages that take several slots. A slow limit needs it: where no lease holds a whole
-/// message, replicas take the slots of each other's messages, and none is ever complete. The row stands still for as
-/// long after Redis lost it, and a replica that starts gets no slots for as long.
+/// message, replicas take the slots of each other's messages, and none is ever complete. The price: after Redis lost
+/// the row, the limit grants nothing for about as long as the horizon, and a replica that starts gets no slots for as
+/// long.
 const COST_HORIZON_MAX: u64 = 180_000_000;
-/// As the longest window of a rate.
+/// The same as the longest window of a rate.
 const HEADROOM_MAX: u64 = micros(MAX_WINDOW);
 
 /// One paced limit in the integers that the schedule works with.

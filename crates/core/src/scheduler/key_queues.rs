@@ -146,7 +146,7 @@ impl<T: Queued> KeyQueues<T> {
 
     /// The downstream refuses it until then: nothing is called before, and then one message at a time.
     pub(super) fn note_refusal(&mut self, key: KeyId, until: Mono) {
-        // Of more keys the next message finds out by itself.
+        // There are too many queues: this key gets none. Its next message is called, and its answer shows the refusal.
         if self.queues.len() >= MOST_KEYS && !self.queues.contains_key(&key) {
             return;
         }

@@ -27,10 +27,10 @@ use crate::time::{ClockMap, Mono, StoreTime, smoothed};
 
 /// Questions that may be under way at a time.
 const IN_FLIGHT_MAX: u32 = 8;
-/// Two questions are at least this far apart, so that messages share them, or a round trip if that is
-/// shorter …
+/// The least time between two questions, so that messages share one. If a round trip is shorter, that is the least
+/// time.
 const GAP: Duration = Duration::from_millis(1);
-/// … and at least this part of a round trip.
+/// And at least this part of a round trip.
 const GAP_PART: u32 = 8;
 /// How often a scheduler asks the store of keyed limits at least, so that its mapping of the store's clock stays good.
 /// (In Redis a loss is noticed by a beat of the store's own, `limits::generation::BEAT`.)

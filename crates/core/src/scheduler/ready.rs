@@ -18,7 +18,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
-use crate::message::{Queued, Sum};
+use crate::message::{MessageTotals, Queued};
 use crate::time::Mono;
 
 /// Virtual time that one unit takes at weight one: fine enough for any weight.
@@ -34,14 +34,14 @@ const LOOKED_AT: usize = 256;
 #[derive(Clone, Debug)]
 pub(super) struct Ready<T> {
     by_priority: BTreeMap<u16, Level<T>>,
-    sum: Sum,
+    sum: MessageTotals,
 }
 
 impl<T> Default for Ready<T> {
     fn default() -> Self {
         Self {
             by_priority: BTreeMap::new(),
-            sum: Sum::default(),
+            sum: MessageTotals::default(),
         }
     }
 }
@@ -165,7 +165,7 @@ impl<T: Queued> Ready<T> {
 
     /// The sum of all of them.
     #[must_use]
-    pub(super) const fn sum(&self) -> Sum {
+    pub(super) const fn sum(&self) -> MessageTotals {
         self.sum
     }
 }

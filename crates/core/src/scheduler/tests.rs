@@ -51,7 +51,7 @@ fn once_each(bench: &Bench, count: u32) {
     assert_eq!(bench.scheduler.held(), 0);
     assert_eq!(
         bench.scheduler.demand(Mono::from_micros(bench.now)),
-        Sum::default()
+        MessageTotals::default()
     );
 }
 

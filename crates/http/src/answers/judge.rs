@@ -73,7 +73,7 @@ impl HttpJudge {
         Judge::new(lists, throttle_wait, max_throttle_wait).map(Self)
     }
 
-    /// What an answer means. `None`: nothing is certain, because what it body_is_incomplete, or what cannot be read,
+    /// What an answer means. `None`: nothing is certain, because a part that did not come, or that cannot be read,
     /// may decide. `now` counts for points in time if the answer has no `Date`.
     pub(super) fn judge_reply(
         &self,

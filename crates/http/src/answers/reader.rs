@@ -252,11 +252,6 @@ impl AnswerReader {
         }
     }
 
-    /// What it means that an answer does not come in time.
-    pub(crate) fn timed_out(&self) -> Outcome {
-        self.judge.judge_silence(Silence::Timeout)
-    }
-
     pub(crate) fn judge_silence(&self, silence: Silence, failure: CallFailure) -> Judgement {
         Judgement {
             outcome: self.judge.judge_silence(silence),

@@ -28,7 +28,7 @@ pub(crate) use self::credentials::Credentials;
 use crate::url::host_header;
 use sluiced_net::connect::Secret;
 use sluiced_net::dial::Misconfigured;
-use sluiced_ports::downstream::Undecodable;
+use sluiced_ports::downstream::UnfitReason;
 use sluiced_ports::lock;
 use sluiced_settings::types::{AwsCredentials, AwsSigv4};
 
@@ -85,7 +85,7 @@ impl AwsSigner {
         request: &mut Request<Bytes>,
         now: SystemTime,
         given: Option<&Credentials>,
-    ) -> Result<(), Undecodable> {
+    ) -> Result<(), UnfitReason> {
         let own_credentials = lock(&self.own).clone();
         let Some(credentials) = given.or(own_credentials.as_deref()) else {
             return Ok(());
@@ -94,7 +94,7 @@ impl AwsSigner {
             *name == HOST || *name == CONTENT_TYPE || name.as_str().starts_with("x-amz-")
         };
         let signed = self.sign_with(request, now, credentials, is_signed);
-        signed.ok_or_else(|| Undecodable {
+        signed.ok_or_else(|| UnfitReason {
             what: "auth".to_owned(),
             why: UNSIGNED.to_owned(),
         })

@@ -26,7 +26,7 @@ use super::tokens::CallToken;
 use crate::fields::{compile, header_name, header_value};
 use sluiced_net::connect::Secret;
 use sluiced_net::dial::Misconfigured;
-use sluiced_ports::downstream::{Facts, NotSent, Undecodable};
+use sluiced_ports::downstream::{Facts, NotSent, UnfitReason};
 use sluiced_ports::lock;
 use sluiced_ports::message::Message;
 use sluiced_settings::types::{HashFunction, Hmac, Http, SecretEncoding};
@@ -82,7 +82,7 @@ impl AnySigner {
         message: &Message,
         facts: Facts<'_>,
         secrets: Option<&SecretValues>,
-    ) -> Result<AnySigning, Undecodable> {
+    ) -> Result<AnySigning, UnfitReason> {
         Ok(match self {
             Self::Hmac(signer) => AnySigning::Hmac(signer.signing(message, facts, secrets)?),
             Self::Aws(signer) => AnySigning::Aws(Arc::clone(signer)),
@@ -101,7 +101,7 @@ impl AnySigning {
         request: &mut Request<Bytes>,
         now: SystemTime,
         given: Option<&Credentials>,
-    ) -> Result<(), Undecodable> {
+    ) -> Result<(), UnfitReason> {
         match self {
             Self::Hmac(signing) => signing.sign(request, now),
             Self::Aws(signer) => signer.sign(request, now, given),
@@ -266,7 +266,7 @@ impl Signer {
         message: &Message,
         facts: Facts<'_>,
         secrets: Option<&SecretValues>,
-    ) -> Result<Signing, Undecodable> {
+    ) -> Result<Signing, UnfitReason> {
         let context = self.templates.context(message, facts)?;
         Ok(Signing {
             context: match secrets {
@@ -287,7 +287,7 @@ impl Signing {
         &self,
         request: &mut Request<Bytes>,
         now: SystemTime,
-    ) -> Result<(), Undecodable> {
+    ) -> Result<(), UnfitReason> {
         let signer = &self.signer;
         let context = self.context.with_request(SentRequest {
             // A clock before 1970 is wrong in any case.
@@ -320,8 +320,8 @@ impl Signing {
     }
 }
 
-fn text(body: &Bytes) -> Result<&str, Undecodable> {
-    std::str::from_utf8(body).map_err(|_| Undecodable {
+fn text(body: &Bytes) -> Result<&str, UnfitReason> {
+    std::str::from_utf8(body).map_err(|_| UnfitReason {
         what: "auth.signed".to_owned(),
         why: "`request_body` is no text (UTF-8)".to_owned(),
     })

@@ -267,7 +267,7 @@ async fn keep(tokens: Weak<Tokens>) {
     }
 }
 
-/// Asks the server of tokens on the way that calls take, or directly.
+/// Asks the token server on the way that calls take, or directly.
 fn client(
     source: &Source,
     http: &Http,

@@ -57,7 +57,7 @@ fn with_properties(body: &str, properties: Properties) -> Message {
     }
 }
 
-fn make(options: &Http, message: &Message) -> Result<Request<Bytes>, Undecodable> {
+fn make(options: &Http, message: &Message) -> Result<Request<Bytes>, UnfitReason> {
     RequestTemplate::new(options, None)
         .unwrap()
         .request(message, FACTS, None)

@@ -24,7 +24,7 @@ use std::time::Duration;
 use tracing::warn;
 
 use sluiced_ports::clock;
-use sluiced_ports::downstream::{Facts, Undecodable};
+use sluiced_ports::downstream::{Facts, UnfitReason};
 use sluiced_ports::message::{HeaderValue, Message, Properties, header};
 use sluiced_ports::queue::{HeaderPatch, Publication, Verdict};
 use sluiced_telemetry::LogLimit;
@@ -161,19 +161,19 @@ impl Results {
     fn content(
         &self,
         route: &str,
-        context: Result<&Context, &Undecodable>,
+        context: Result<&Context, &UnfitReason>,
         default: impl FnOnce() -> String,
     ) -> Option<(String, String, Option<String>)> {
         let rendered = self.rendered(&self.routing_key, context);
         let usable = rendered.and_then(|key| match key.len() {
             // A publisher may write any queue into reply_to.
-            1..=MAX_KEY if (self.comes_back)(&key) => Err(Undecodable {
+            1..=MAX_KEY if (self.comes_back)(&key) => Err(UnfitReason {
                 what: "routing_key".to_owned(),
                 why: "names a queue of this route: the result would come back as a message"
                     .to_owned(),
             }),
             1..=MAX_KEY => Ok(key),
-            bytes => Err(Undecodable {
+            bytes => Err(UnfitReason {
                 what: "routing_key".to_owned(),
                 why: format!("has {bytes} bytes; 1 to {MAX_KEY} are right"),
             }),
@@ -202,13 +202,13 @@ impl Results {
     fn rendered(
         &self,
         template: &Template,
-        context: Result<&Context, &Undecodable>,
-    ) -> Result<String, Undecodable> {
-        let context = context.map_err(Undecodable::clone)?;
+        context: Result<&Context, &UnfitReason>,
+    ) -> Result<String, UnfitReason> {
+        let context = context.map_err(UnfitReason::clone)?;
         self.templates.render(template, context)
     }
 
-    fn failed(&self, route: &str, why: &Undecodable, what: &str) {
+    fn failed(&self, route: &str, why: &UnfitReason, what: &str) {
         if let Some(more) = self.failing.event(clock::now()) {
             warn!(route, %why, "{what}{more}");
         }

@@ -18,13 +18,12 @@ impl Queued for WaitingMessage {
     }
 
     fn priority(&self) -> u16 {
-        u16::from_be_bytes(self.job.priorities())
+        self.job.priority().rank()
     }
 
     fn is_urgent(&self) -> bool {
-        let [route, message] = self.job.priorities();
         let urgent = self.job.route.rules.urgent_from;
-        urgent.is_some_and(|from| route.max(message) >= from)
+        urgent.is_some_and(|from| self.job.priority().highest() >= from)
     }
 
     fn share(&self) -> TenantShare {
@@ -37,7 +36,7 @@ impl Queued for WaitingMessage {
 
     fn arrival(&self) -> u64 {
         // A pacer numbers all that it gives to its scheduler.
-        self.arrival.unwrap_or_default()
+        self.job.arrival.unwrap_or_default()
     }
 
     fn route(&self) -> usize {

@@ -32,7 +32,7 @@ impl Measures {
 
     /// How late calls leave, as far as a window of this length should allow for it; `None`: too few calls.
     pub(crate) fn lateness(&self, window: Duration, now: Mono) -> Option<Duration> {
-        lock(&self.lateness).worth(window, now)
+        lock(&self.lateness).allowed_lateness(window, now)
     }
 
     /// Whether the downstream refused lately, though the limit was kept.

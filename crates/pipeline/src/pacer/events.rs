@@ -193,7 +193,7 @@ impl Pacer {
         self.scheduler.pacing_mut().drop_leases();
         self.stopping = Some(Stopping {
             deadline,
-            cut_off: None,
+            grace_is_over: false,
             done,
             given_back: 0,
         });

@@ -128,7 +128,7 @@ impl Pacer {
 
     /// These delayed messages need not wait any longer: they go on in the order of their arrival.
     fn hold_anew(&mut self, mut messages: Vec<WaitingMessage>, now: Mono) {
-        messages.sort_by_key(|waiting| waiting.arrival);
+        messages.sort_by_key(|waiting| waiting.job.arrival);
         for waiting in messages {
             self.enqueue(waiting, Join::Back, now);
         }

@@ -60,9 +60,9 @@ impl Pacer {
         {
             return self.return_units(vec![waiting], AfterRefund::Move(to));
         }
-        if waiting.arrival.is_none() {
+        if waiting.job.arrival.is_none() {
             self.arrivals += 1;
-            waiting.arrival = Some(self.arrivals);
+            waiting.job.arrival = Some(self.arrivals);
         }
         let own_time = waiting.not_before.filter(|at| *at > now);
         let until = own_time.max(waiting.job.route.gate.sends().held_until());

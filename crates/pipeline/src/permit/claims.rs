@@ -2,12 +2,13 @@
 //!
 //! Accepted: the store must know it before the message is settled, or a repeat would be called. If the store
 //! is away, the verdict waits for it, for as long as the claim counts by itself. After that the message is
-//! still settled, because it was accepted; for repeats its key is then unknown.
+//! still settled, because it was accepted; for repeats its key is then unknown. So it is at the end of a stop's grace.
 //!
 //! If dropped, the claims are released: the call failed, and the next attempt may take them.
 
 use std::time::Duration;
 
+use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
 use sluiced_core::limits::Rule;
@@ -52,24 +53,30 @@ impl Claims {
         })
     }
 
-    /// The message was accepted.
-    pub(crate) async fn accepted(mut self) {
+    /// The message was accepted. Waits until the store knows it, or until `grace_is_over`.
+    pub(crate) async fn accepted(mut self, grace_is_over: &CancellationToken) {
         // Taken out: not released if the replica stops before the store knows, the key is unknown then.
         let Some(HeldClaims { granted, refunder }) = self.0.take() else {
             return;
         };
         let lease = rules(&granted).filter_map(|rule| rule.lease()).min();
         let until = clock::now() + lease.unwrap_or_default();
-        while !refunder.done(&granted).await {
-            if clock::now() >= until || refunder.has_ended() {
-                if let Some(more) = UNWRITTEN.event(clock::now()) {
-                    warn!(
-                        "a message was accepted, and the store could not be informed: of a repeat it will be unknown{more}"
-                    );
+        let is_known = async {
+            while !refunder.done(&granted).await {
+                if clock::now() >= until || refunder.has_ended() {
+                    return false;
                 }
-                break;
+                tokio::time::sleep(RETRY).await;
             }
-            tokio::time::sleep(RETRY).await;
+            true
+        };
+        let is_known = grace_is_over.run_until_cancelled(is_known).await;
+        if is_known != Some(true)
+            && let Some(more) = UNWRITTEN.event(clock::now())
+        {
+            warn!(
+                "a message was accepted, and the store could not be informed: of a repeat it will be unknown{more}"
+            );
         }
         refunder.abandon(granted);
     }

@@ -23,7 +23,7 @@ use crate::limit::CurrentPolicy;
 use crate::limit::facts::{Change, LimitFacts};
 use crate::route::Route;
 use sluiced_core::distance::min_permit_validity;
-use sluiced_core::headroom::{AutoHeadroom, Bounds, Measured, Spread, unseen};
+use sluiced_core::headroom::{AutoHeadroom, Bounds, Measured, Spread, unmeasured_spread};
 use sluiced_core::time::{Mono, millis};
 use sluiced_ports::clock;
 
@@ -106,7 +106,7 @@ impl LimitHeadroom {
         let facts = &state.policy.facts;
         let seen = MostMeasured::of(&self.routes, facts, now);
         let headroom = state.auto.wanted(seen.measured(), &state.bounds, now)?;
-        let is_more = seen.unseen > Some(facts.headroom.way);
+        let is_more = seen.unmeasured > Some(facts.headroom.way);
         if let Some(why) = seen.unseen_words().filter(|_| is_more) {
             warn!(limit = %self.limit, "{why}: more is kept for the way");
         }
@@ -122,7 +122,7 @@ struct MostMeasured {
     late: Option<Duration>,
     way: Option<Spread>,
     /// By how much the way may vary more, behind what handshakes reach, where the downstream refused.
-    unseen: Option<Duration>,
+    unmeasured: Option<Duration>,
 }
 
 impl MostMeasured {
@@ -146,7 +146,9 @@ impl MostMeasured {
             .filter(|(_, pacer)| is_paced && is_whole && pacer.measures.was_refused(now));
         let most = refused.filter_map(|(route, _)| route.way.varies_at_most(now));
         Self {
-            unseen: most.map(|answers| unseen(&answers, window)).max(),
+            unmeasured: most
+                .map(|answers| unmeasured_spread(&answers, window))
+                .max(),
             late: routes.iter().filter_map(|(_, pacer)| late(pacer)).max(),
             way: ways.max_by_key(Spread::to_keep),
         }
@@ -155,15 +157,15 @@ impl MostMeasured {
     fn measured(&self) -> Measured {
         Measured {
             late: self.late,
-            way: self.way.map(|seen| seen.to_keep()).max(self.unseen),
+            way: self.way.map(|seen| seen.to_keep()).max(self.unmeasured),
         }
     }
 
     fn unseen_words(&self) -> Option<String> {
-        let unseen = self.unseen?;
+        let unmeasured = self.unmeasured?;
         Some(format!(
             "the downstream refused calls though the limit was kept, and the way to it may vary by {}, which its answers show and handshakes do not",
-            millis(unseen)
+            millis(unmeasured)
         ))
     }
 
@@ -174,7 +176,7 @@ impl MostMeasured {
         });
         let way = self.way.map(|way| {
             let spread = millis(way.spread);
-            let few = if way.of_few {
+            let few = if way.is_of_few {
                 " in a few handshakes"
             } else {
                 ""

@@ -20,7 +20,7 @@ use sluiced_ports::clock;
 use sluiced_telemetry::note_change;
 use sluiced_telemetry::waits::{ROUTE, Waits, WaitsFor};
 
-use super::{BACKOFF, PolicyDeclarer, SPREAD, news};
+use super::{BACKOFF, NOTICE_DELAY_MAX, PolicyDeclarer, news};
 use crate::handle::{PacerEvent, PacerHandle};
 use crate::route::Route;
 
@@ -61,7 +61,7 @@ pub(crate) async fn watch(
                 }
                 let lasts = show(&route, &pacer, &policy, &waits);
                 known_policy = Some(policy);
-                lasts.min(ASK_INTERVAL - SPREAD + jitter.of(SPREAD))
+                lasts.min(ASK_INTERVAL - NOTICE_DELAY_MAX + jitter.of(NOTICE_DELAY_MAX))
             }
             Err(error) => {
                 debug!(route = %route.name, %error, "it is not known whether the route is paused");
@@ -74,7 +74,7 @@ pub(crate) async fn watch(
             news = news(&mut notices, &declarer.limit, version) => {
                 // The store must get the pause back at once.
                 if !news.shows_a_loss(version) {
-                    tokio::time::sleep(jitter.of(SPREAD)).await;
+                    tokio::time::sleep(jitter.of(NOTICE_DELAY_MAX)).await;
                 }
             }
         }

@@ -30,7 +30,7 @@ pub struct RouteRules {
     pub own_hours: Option<OpeningHours>,
     /// After this many messages in a row that cannot be sent, such messages are set aside instead of becoming dead
     /// letters; `None`: never.
-    pub dying: Option<NonZeroU32>,
+    pub max_unfit_in_a_row: Option<NonZeroU32>,
     /// What it does about calls that failed or were refused.
     pub calls: CallRules,
     /// What an answer may say about waiting.
@@ -62,11 +62,19 @@ pub enum Priority {
 }
 
 impl Priority {
-    /// The lowest and the highest that a message can have.
-    pub(crate) const fn bounds(self) -> [u8; 2] {
+    /// The lowest that a message can have.
+    pub(crate) const fn lowest(self) -> u8 {
         match self {
-            Self::Fixed(priority) => [priority; 2],
-            Self::OfMessage => [0, sluiced_template::MAX_PRIORITY],
+            Self::Fixed(priority) => priority,
+            Self::OfMessage => 0,
+        }
+    }
+
+    /// The highest that a message can have.
+    pub(crate) const fn highest(self) -> u8 {
+        match self {
+            Self::Fixed(priority) => priority,
+            Self::OfMessage => sluiced_template::MAX_PRIORITY,
         }
     }
 }

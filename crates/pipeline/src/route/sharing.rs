@@ -15,7 +15,7 @@ use tracing::info;
 use sluiced_core::gate::SendRule;
 use sluiced_core::hours::OpeningHours;
 use sluiced_core::limits::Ticket;
-use sluiced_core::sharing::{RouteStanding, moves, standby_to_help};
+use sluiced_core::sharing::{RouteStanding, route_for, standby_to_help};
 use sluiced_core::time::{Mono, StoreTime};
 use sluiced_ports::lock;
 use sluiced_ports::queue::Delivery;
@@ -194,7 +194,7 @@ impl Sharing {
         let home = others
             .iter()
             .position(|other| other.route == *delivery.home());
-        let to = moves(self.own_standing(now), &standings, home)?;
+        let to = route_for(self.own_standing(now), &standings, home)?;
         Some(Arc::clone(&others[to]))
     }
 
@@ -212,7 +212,7 @@ impl Sharing {
             sends: false,
             ..self.standing()
         };
-        let to = moves(standing, &standings, None)?;
+        let to = route_for(standing, &standings, None)?;
         Some(Arc::clone(&others[to]))
     }
 
@@ -221,7 +221,7 @@ impl Sharing {
         let Some((others, standings)) = self.others() else {
             return false;
         };
-        let to = moves(self.own_standing(now), &standings, None).map(|to| &others[to].route);
+        let to = route_for(self.own_standing(now), &standings, None).map(|to| &others[to].route);
         // A probe that is due stops the moves for a moment. A standby receives nothing.
         let moved_before = self.moves_on.load(Ordering::Relaxed);
         let is_open = self.gate.with(|gate| gate.breaker_is_open());

@@ -115,7 +115,7 @@ mod tests {
         }
         let seen = way.varies_at_most(Mono::from_micros(10_000_000));
         // 40 of them, and none of the slow ones is among them.
-        let seen = seen.map(|seen| (seen.median, seen.spread, seen.of_few));
+        let seen = seen.map(|seen| (seen.median, seen.spread, seen.is_of_few));
         let expected = (Duration::from_millis(40), Duration::ZERO, false);
         assert_eq!(seen, Some(expected));
     }

@@ -7,7 +7,7 @@
 //! messages wait before it than the whole limit lets pass in time.
 //!
 //! A pause or a freeze may end earlier than is known, and a caller that went away does not hear of that. So its answer
-//! asks it to come back no later than [`COMES_BACK`].
+//! asks it to come back no later than [`LONGEST_TOLD`].
 
 use std::time::Duration;
 
@@ -26,10 +26,10 @@ use crate::job::WaitingMessage;
 use crate::verdict::{DeniedHeaders, add_denied_headers};
 use sluiced_core::gate::OnDenied;
 
-/// The shortest time that is told where others come first.
-const COMES_BACK_SOON: Duration = Duration::from_secs(1);
-/// The longest time that is told where the wait may end earlier.
-const COMES_BACK: Duration = Duration::from_secs(30);
+/// The shortest `Retry-After` for a caller that has no turn because others wait before it.
+const SHORTEST_TOLD: Duration = Duration::from_secs(1);
+/// The longest `Retry-After` for a caller whose wait may end earlier: a freeze, a pause, a shut route.
+const LONGEST_TOLD: Duration = Duration::from_secs(30);
 
 /// When a message has its turn at the earliest, and why not before.
 #[derive(Clone, Copy, Debug)]
@@ -109,9 +109,9 @@ pub(crate) fn send_away_without_turn(
     let told = match late.why {
         NoTurnReason::Slots(WaitReason::Turn) => wait,
         // Many callers may get this answer: a second between their tries bounds how often they ask.
-        NoTurnReason::Others { comes_back } => comes_back.max(COMES_BACK_SOON),
+        NoTurnReason::Others { comes_back } => comes_back.max(SHORTEST_TOLD),
         NoTurnReason::Slots(WaitReason::Frozen | WaitReason::Paused) | NoTurnReason::Route(_) => {
-            wait.min(COMES_BACK)
+            wait.min(LONGEST_TOLD)
         }
     };
     let mut verdict = job.history().later(told, store_now);

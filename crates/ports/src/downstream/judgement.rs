@@ -189,27 +189,6 @@ impl fmt::Debug for Rest {
 }
 
 impl Judgement {
-    /// The judgement of a call that is cut off because its replica stops, where calls without an answer in time mean
-    /// this. Such a call is no refusal, even where the configuration lists `timeout` as one: nothing waits for it.
-    #[must_use]
-    pub fn cut_off(timed_out: Outcome) -> Self {
-        Self {
-            outcome: match timed_out {
-                Outcome::Accepted | Outcome::Permanent => timed_out,
-                Outcome::Throttled { .. } | Outcome::Held { .. } | Outcome::Transient { .. } => {
-                    Outcome::TRANSIENT
-                }
-            },
-            reply: Err(Silence::CutOff),
-            detail: "this replica had to stop before the answer came".to_owned(),
-            answer: None,
-            maybe_delivered: true,
-            cut_from: None,
-            rest: None,
-            renewed: false,
-        }
-    }
-
     /// The number of the status, if there was an answer.
     #[must_use]
     pub fn status(&self) -> Option<u32> {
@@ -231,7 +210,6 @@ impl Judgement {
             Err(Silence::Timeout) => "timeout",
             Err(Silence::Connection) => "connection",
             Err(Silence::Unreadable) => "unreadable",
-            Err(Silence::CutOff) => "cut_off",
         }
     }
 }
@@ -239,22 +217,6 @@ impl Judgement {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_call_that_is_cut_off_follows_the_rule_for_timeout_but_is_no_refusal() {
-        let wait = Duration::from_secs(1);
-        for (timed_out, outcome) in [
-            (Outcome::Accepted, Outcome::Accepted),
-            (Outcome::Permanent, Outcome::Permanent),
-            (Outcome::TRANSIENT, Outcome::TRANSIENT),
-            (Outcome::Throttled { wait }, Outcome::TRANSIENT),
-            (Outcome::Held { wait }, Outcome::TRANSIENT),
-        ] {
-            let judgement = Judgement::cut_off(timed_out);
-            assert_eq!(judgement.outcome, outcome);
-            assert!(judgement.maybe_delivered);
-        }
-    }
 
     #[test]
     fn what_was_taken_is_not_left() {

@@ -4,7 +4,7 @@
 
 use std::fmt;
 
-use crate::downstream::Undecodable;
+use crate::downstream::UnfitReason;
 use sluiced_core::limits::admission;
 use sluiced_core::zone::Zone;
 
@@ -22,7 +22,7 @@ pub struct LimitInputs {
     pub tenant: Option<Box<str>>,
     /// The priority that the message has for itself, from 0 to 9, on a route with a template for it; the error says why
     /// there is none.
-    pub priority: Option<Result<u8, Undecodable>>,
+    pub priority: Option<Result<u8, UnfitReason>>,
     /// The zone by whose clock the message may be sent, on a route with a template for it.
     pub zone: Option<Zone>,
 }

@@ -9,7 +9,7 @@
 use std::time::Duration;
 
 use super::Checks;
-use crate::made::Costing;
+use crate::fixed_or_template::Costing;
 use crate::path::KeyPath;
 use crate::text::{TemplateText, WindowRate};
 use crate::types::{FixedWindow, Limit, LimitBackend, Paced};
@@ -123,7 +123,7 @@ impl Checks<'_> {
                 );
                 self.error(keys, message);
             }
-            Costing::Made(_) if most == 1 => {
+            Costing::Template(_) if most == 1 => {
                 let message = format!(
                     "a message of more than 1 can never pass, for 1 is the most that fits; write a larger {key}, or take cost out"
                 );
@@ -214,7 +214,7 @@ impl Checks<'_> {
     /// smaller ones come.
     fn costly(&mut self, path: &KeyPath, limit: &Limit) {
         let most = limit.largest_cost().get();
-        let is_made = matches!(limit.cost(), Costing::Made(_));
+        let is_made = matches!(limit.cost(), Costing::Template(_));
         let is_slow = limit.as_paced().is_none() && limit.memory() >= SLOW;
         if is_slow && is_made && (2..FEW).contains(&most) {
             let message = format!(
@@ -317,7 +317,9 @@ impl Checks<'_> {
         let largest = paced.largest_cost().get();
         let what = match (paced.max_cost, &paced.cost) {
             (Some(_), _) => format!("messages of up to {largest} units"),
-            (None, Costing::Made(_)) => format!("messages of up to {largest} units (the default)"),
+            (None, Costing::Template(_)) => {
+                format!("messages of up to {largest} units (the default)")
+            }
             (None, Costing::Fixed(_)) => format!("messages of {largest} units"),
         };
         let keys = path.all(match (paced.max_cost, &paced.cost) {

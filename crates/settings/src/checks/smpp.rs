@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use super::{Bound, Checks};
-use crate::made::Costing;
+use crate::fixed_or_template::Costing;
 use crate::path::KeyPath;
 use crate::types::{Downstream, Limit, Results, Route, Smpp, SmppBind, SmppEncoding};
 use sluiced_core::rate::Span;
@@ -112,14 +112,14 @@ impl Checks<'_> {
             return;
         };
         let counts_segments = match &paced.cost {
-            Costing::Made(text) => text.as_str().contains("sms_segments"),
+            Costing::Template(text) => text.as_str().contains("sms_segments"),
             Costing::Fixed(_) => false,
         };
         if !self.is_written(&at) || !smpp.sends_segments() && !counts_segments {
             return;
         }
         let right = smpp.segments_cost();
-        if let (Costing::Made(text), Some(right)) = (&paced.cost, &right)
+        if let (Costing::Template(text), Some(right)) = (&paced.cost, &right)
             && counting(text.as_str()) == counting(right)
         {
             return;

@@ -3,7 +3,7 @@
 use http::HeaderValue;
 
 use super::{check, form};
-use crate::made::{Makeable, Octet, OrMade, Priority};
+use crate::fixed_or_template::{FixedOrTemplate, Octet, ParseValue, Priority};
 use crate::schema::{Form, Shape, nearest};
 use crate::text::TextError;
 use sluiced_core::rate::Cost;
@@ -12,14 +12,14 @@ use sluiced_template::{self as template, About, WrongTemplate};
 
 /// A name of the tz database, or a template that makes one.
 pub(crate) const ZONE_OF: Shape = Shape::Text(Form {
-    check: or_made::<Zone>,
+    check: fixed_or_template::<Zone>,
     pattern: r"\{\{|\{%|\{#|^[A-Za-z0-9_+/-]+$",
 });
 /// The priority of a route, or a template that makes one.
 pub(crate) const PRIORITY: Shape = Shape::WholeOr(
     0,
     Form {
-        check: or_made::<Priority>,
+        check: fixed_or_template::<Priority>,
         pattern: r"\{\{|\{%|\{#|^ *[0-9] *$",
     },
 );
@@ -33,7 +33,7 @@ pub(crate) const BODY: Shape = Shape::Hidden(form(|text| wrong_in(text, About::C
 pub(crate) const COST: Shape = Shape::WholeOr(
     1,
     Form {
-        check: or_made::<Cost>,
+        check: fixed_or_template::<Cost>,
         pattern: r"\{\{|\{%|\{#|^ *[0-9]+ *$",
     },
 );
@@ -41,7 +41,7 @@ pub(crate) const COST: Shape = Shape::WholeOr(
 pub(crate) const OCTET: Shape = Shape::WholeOr(
     0,
     Form {
-        check: or_made::<Octet>,
+        check: fixed_or_template::<Octet>,
         pattern: r"\{\{|\{%|\{#|^ *[0-9]+ *$",
     },
 );
@@ -76,10 +76,13 @@ pub(super) fn wrong_in(text: &str, about: About) -> Result<(), String> {
 }
 
 /// A value, or a template that makes it.
-fn or_made<T: Makeable>(text: &str) -> Result<(), String> {
-    match text.parse::<OrMade<T>>().map_err(|TextError(why)| why)? {
-        OrMade::Fixed(_) => Ok(()),
-        OrMade::Made(made) => template(made.as_str()),
+fn fixed_or_template<T: ParseValue>(text: &str) -> Result<(), String> {
+    match text
+        .parse::<FixedOrTemplate<T>>()
+        .map_err(|TextError(why)| why)?
+    {
+        FixedOrTemplate::Fixed(_) => Ok(()),
+        FixedOrTemplate::Template(made) => template(made.as_str()),
     }
 }
 

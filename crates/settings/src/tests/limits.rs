@@ -5,7 +5,7 @@ mod paced;
 use std::time::Duration;
 
 use super::{Files, GOOD, lines};
-use crate::made::Costing;
+use crate::fixed_or_template::Costing;
 use crate::text::WindowRate;
 use crate::types::{Limit, OfKind, Start};
 use sluiced_core::calendar::CalendarUnit;

@@ -2,8 +2,8 @@
 //! ones.
 
 use super::{Files, GOOD, changed, lines, shown};
-use crate::made::Costing;
-use crate::made::{Priority, PriorityText, ZoneText};
+use crate::fixed_or_template::Costing;
+use crate::fixed_or_template::{Priority, PriorityText, ZoneText};
 use crate::types::{Route, WhenUnsendable};
 use sluiced_core::time::StoreTime;
 
@@ -274,8 +274,8 @@ fn messages_may_have_a_priority_and_a_clock_of_their_own() {
     );
     let loaded = Files::new(&[&text]).load(&[]).expect("it loads");
     let route = &loaded.settings.routes["sms"];
-    assert_eq!(route.priority.made(), Some("{{ body.priority }}"));
-    let zone = route.timezone.as_ref().and_then(ZoneText::made);
+    assert_eq!(route.priority.template(), Some("{{ body.priority }}"));
+    let zone = route.timezone.as_ref().and_then(ZoneText::template);
     assert_eq!(zone, Some("{{ body.timezone }}"));
     assert_eq!(
         said_of(

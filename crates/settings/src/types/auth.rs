@@ -28,7 +28,7 @@ kinds! {
         /// ends. Routes with the same client share it.
         Oauth2(Box<Oauth2>) = "oauth2", "", Oauth2::KEYS, &[];
         /// a token that is signed with a private key (a JSON Web Token, RFC 7519), as Apple wants it, or the one that a
-        /// server of tokens gives for it (RFC 7523), as Google wants it. It is renewed before it ends.
+        /// token server gives for it (RFC 7523), as Google wants it. It is renewed before it ends.
         Jwt(Box<Jwt>) = "jwt", "", Jwt::KEYS, &[];
         /// each call is signed when it is sent, by AWS Signature Version 4.
         Aws(Box<AwsSigv4>) = "aws_sigv4", "", AwsSigv4::KEYS, &[];

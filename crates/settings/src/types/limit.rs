@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::fixed_or_template::Costing;
 use crate::forms::ZONE;
 use crate::forms::templates::{ANSWER_TEMPLATE, COST, TEMPLATE};
-use crate::made::Costing;
 use crate::schema::Shape::{self, Flag, Length as Within, Text, Whole};
 use crate::schema::{Form, KeySpec, SPAN, UNITS, kinds, table, words};
 use crate::text::{HeadroomText, Length, LossWait, Percent, RateText, TemplateText, WindowRate};

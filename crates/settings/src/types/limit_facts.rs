@@ -5,7 +5,7 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use super::limit::{FixedWindow, KeyedCounting, Limit, MAX_HORIZON, Once, Paced};
-use crate::made::Costing;
+use crate::fixed_or_template::Costing;
 use crate::text::{HeadroomText, Length, RateText, TemplateText, WindowRate};
 use sluiced_core::headroom::{Bounds, Headroom};
 use sluiced_core::limits::generation::LostWait;
@@ -345,7 +345,7 @@ impl Paced {
 
     /// A route counts segments with it, and sends up to `window` of them together.
     pub(super) fn counts_segments(&mut self, window: NonZeroU32) {
-        if self.max_cost.is_some() || matches!(self.cost, Costing::Made(_)) {
+        if self.max_cost.is_some() || matches!(self.cost, Costing::Template(_)) {
             return;
         }
         let half = NonZeroU32::new(self.open_rate().units().get() / 2).unwrap_or(NonZeroU32::MIN);
@@ -369,7 +369,7 @@ impl Paced {
         match (self.max_cost, &self.cost) {
             (Some(most), _) => Cost::new(most),
             (None, Costing::Fixed(cost)) => *cost,
-            (None, Costing::Made(_)) => Cost::new(MAX_COST),
+            (None, Costing::Template(_)) => Cost::new(MAX_COST),
         }
     }
 

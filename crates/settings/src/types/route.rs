@@ -9,9 +9,9 @@ use serde::Deserialize;
 use super::http::{Breaker, Http};
 use super::quota::Quota;
 use super::smpp::Smpp;
+use crate::fixed_or_template::{PriorityText, ZoneText};
 use crate::forms::templates::{ANSWER_TEMPLATE, PRIORITY, TEMPLATE, ZONE_OF};
 use crate::forms::{QUEUE, TEXT};
-use crate::made::{PriorityText, ZoneText};
 use crate::schema::Shape::{Flag, List, Named, OneOrMore, Section, Text, Whole};
 use crate::schema::{Form, SPAN, SPAN_OR_ZERO, kinds, table, words};
 use crate::text::{Length, Size, TemplateText};
@@ -233,7 +233,7 @@ impl Route {
         let days = self.days.iter().flatten().copied().reduce(Days::and);
         let zone = match &self.timezone {
             Some(ZoneText::Fixed(zone)) => zone.clone(),
-            Some(ZoneText::Made(_)) | None => Zone::utc(),
+            Some(ZoneText::Template(_)) | None => Zone::utc(),
         };
         OpeningHours::new(&hours, days.unwrap_or_default(), zone).map(Some)
     }

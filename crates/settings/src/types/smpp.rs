@@ -10,10 +10,10 @@ use secrecy::SecretString;
 use serde::Deserialize;
 
 use super::http::Breaker;
+use crate::fixed_or_template::OctetText;
 use crate::forms::templates::{OCTET, TEMPLATE};
 use crate::forms::urls::SMPP_URL;
 use crate::forms::{SECRET, SMPP_ANSWER, SMPP_GOOD_ANSWER, SYSTEM_ID, SYSTEM_TYPE, TEXT};
-use crate::made::OctetText;
 use crate::redacted::Redacted;
 use crate::schema::Shape::{Flag, List, Named, Section, Whole};
 use crate::schema::{SPAN, table, words};

@@ -154,7 +154,7 @@ impl<'a, W: FleetWatch> Fleet<'a, W> {
 
 fn measured(replica: &mut SimulatedReplica<'_>, limit: &AutoHeadroomLimit, mono: Mono) -> Measured {
     let late = match limit.of {
-        HeadroomOf::Paced(rate) => replica.late.worth(rate.window(), mono),
+        HeadroomOf::Paced(rate) => replica.late.allowed_lateness(rate.window(), mono),
         HeadroomOf::Keyed(_) => {
             let trip = replica.scheduler.slow_trip();
             (!trip.is_zero()).then(|| min_permit_validity(trip) * 3 / 2)

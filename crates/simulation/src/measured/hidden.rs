@@ -12,7 +12,8 @@ use std::collections::{BinaryHeap, VecDeque};
 use std::time::Duration;
 
 use sluiced_core::headroom::{
-    AutoHeadroom, Bounds, Headroom, LatencySamples, Lateness, Measured, is_refused, unseen,
+    AutoHeadroom, Bounds, Headroom, LatencySamples, Lateness, Measured, is_refused,
+    unmeasured_spread,
 };
 use sluiced_core::time::{Mono, micros};
 
@@ -96,10 +97,10 @@ impl MeasuringReplica {
             .answers
             .spread(now)
             .filter(|_| is_refused(self.refused, now))
-            .map(|answers| unseen(&answers, WINDOW));
+            .map(|answers| unmeasured_spread(&answers, WINDOW));
         let near = self.handshakes.spread(now).map(|seen| seen.to_keep());
         let measured = Measured {
-            late: self.lateness.worth(WINDOW, now),
+            late: self.lateness.allowed_lateness(WINDOW, now),
             way: near.max(hidden),
         };
         let says = hidden > Some(self.headroom.way);

@@ -9,7 +9,7 @@ use crate::dice::mix;
 use crate::watch::FleetEvent;
 
 /// How many events are kept.
-const KEPT: usize = 4_000;
+const MAX_EVENTS: usize = 4_000;
 
 /// An event with its true time in microseconds and its replica.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,7 +34,7 @@ impl Trace {
         }
         self.hash = mix(self.hash ^ mix(at ^ (u64::from(replica) << 44)) ^ what.digest());
         self.events += 1;
-        if self.last.len() == KEPT {
+        if self.last.len() == MAX_EVENTS {
             self.last.pop_front();
         }
         self.last.push_back(Traced { at, replica, what });

@@ -7,8 +7,8 @@ use super::undecodable;
 use sluiced_core::rate::parse_duration;
 use sluiced_net::dial::Misconfigured;
 use sluiced_pdu::Address;
-use sluiced_ports::downstream::Undecodable;
-use sluiced_settings::made::OctetText;
+use sluiced_ports::downstream::UnfitReason;
+use sluiced_settings::fixed_or_template::OctetText;
 use sluiced_template::{Context, Template, Templates, is_template};
 
 /// The longest time that a relative time of SMPP can name without counting months.
@@ -67,7 +67,7 @@ impl Compiler {
         Ok(match octet {
             None => None,
             Some(OctetText::Fixed(octet)) => Some(Octet::Fixed(octet.0)),
-            Some(OctetText::Made(text)) => Some(Octet::Made(self.field(name, text.as_str())?)),
+            Some(OctetText::Template(text)) => Some(Octet::Made(self.field(name, text.as_str())?)),
         })
     }
 }
@@ -79,14 +79,14 @@ pub(super) struct FieldMaker<'a> {
 }
 
 impl FieldMaker<'_> {
-    pub(super) fn text(&self, field: &Field) -> Result<String, Undecodable> {
+    pub(super) fn text(&self, field: &Field) -> Result<String, UnfitReason> {
         match &field.text {
             Text::Fixed(text) => Ok(text.clone()),
             Text::Made(template) => self.templates.render(template, &self.context),
         }
     }
 
-    pub(super) fn octet(&self, octet: &Octet) -> Result<u8, Undecodable> {
+    pub(super) fn octet(&self, octet: &Octet) -> Result<u8, UnfitReason> {
         let field = match octet {
             Octet::Fixed(octet) => return Ok(*octet),
             Octet::Made(field) => field,
@@ -95,11 +95,11 @@ impl FieldMaker<'_> {
         number.map_err(|_| undecodable(&field.name, "is no whole number from 0 to 255".to_owned()))
     }
 
-    fn optional(&self, octet: Option<&Octet>) -> Result<Option<u8>, Undecodable> {
+    fn optional(&self, octet: Option<&Octet>) -> Result<Option<u8>, UnfitReason> {
         octet.map(|octet| self.octet(octet)).transpose()
     }
 
-    pub(super) fn party(&self, party: &Party) -> Result<Address, Undecodable> {
+    pub(super) fn party(&self, party: &Party) -> Result<Address, UnfitReason> {
         let text = self.text(&party.address)?;
         let ton = self.optional(party.ton.as_ref())?;
         let npi = self.optional(party.npi.as_ref())?;
@@ -108,7 +108,7 @@ impl FieldMaker<'_> {
 }
 
 /// A time of SMPP (section 7.1.1), or nothing. A duration becomes a relative time.
-pub(super) fn validity(name: &str, text: String) -> Result<Vec<u8>, Undecodable> {
+pub(super) fn validity(name: &str, text: String) -> Result<Vec<u8>, UnfitReason> {
     /// YYMMDDhhmmsstnnp.
     const OCTETS: usize = 16;
     if text.is_empty() || text.len() == OCTETS {
@@ -129,7 +129,7 @@ pub(super) fn validity(name: &str, text: String) -> Result<Vec<u8>, Undecodable>
 }
 
 /// The octets of an optional parameter.
-pub(super) fn octets_of(name: &str, text: String) -> Result<Vec<u8>, Undecodable> {
+pub(super) fn octets_of(name: &str, text: String) -> Result<Vec<u8>, UnfitReason> {
     let Some(digits) = text.strip_prefix("0x") else {
         return Ok(text.into_bytes());
     };

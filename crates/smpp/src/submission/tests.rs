@@ -33,7 +33,7 @@ fn smpp(keys: &str) -> Smpp {
     }
 }
 
-fn made(keys: &str, body: &str) -> Result<Submission, Undecodable> {
+fn made(keys: &str, body: &str) -> Result<Submission, UnfitReason> {
     let template = SubmitTemplate::new(&smpp(keys)).expect("good keys");
     let message = Message {
         body: body.to_owned().into(),

@@ -83,12 +83,12 @@ impl ComposedScript {
 pub(super) struct KeyBatch<'a> {
     /// The store's time as the caller knows it, to look up calendars.
     around: StoreTime,
-    limits: Vec<AskedLimit<'a>>,
+    limits: Vec<BatchLimit<'a>>,
     places: HashMap<(usize, LimitKey), usize>,
     weight: u64,
 }
 
-struct AskedLimit<'a> {
+struct BatchLimit<'a> {
     limit: &'a KeyedLimit,
     /// The policy at the moment when the limit was first named.
     policy: Arc<RuleInForce>,
@@ -152,19 +152,19 @@ impl<'a> KeyBatch<'a> {
 
     /// The kinds of the call, a bit for each.
     fn kinds(&self) -> usize {
-        let bit = |asked: &AskedLimit<'_>| 1 << script_of(&asked.policy.rule);
+        let bit = |asked: &BatchLimit<'_>| 1 << script_of(&asked.policy.rule);
         self.limits.iter().map(bit).fold(0, |all, bit| all | bit)
     }
 
     fn find(&self, limit: &KeyedLimit) -> Option<usize> {
-        let same = |asked: &AskedLimit<'_>| asked.limit.name == limit.name;
+        let same = |asked: &BatchLimit<'_>| asked.limit.name == limit.name;
         self.limits.iter().position(same)
     }
 
     /// The place of a state.
     pub(super) fn index(&mut self, limit: &'a KeyedLimit, key: LimitKey) -> CellIndex {
         let at = self.find(limit).unwrap_or_else(|| {
-            self.limits.push(AskedLimit {
+            self.limits.push(BatchLimit {
                 limit,
                 policy: limit.policy(),
                 keys: Vec::new(),
@@ -182,7 +182,7 @@ impl<'a> KeyBatch<'a> {
     /// The keys in the store: the policies, in the order of the limits, and the states, in the order
     /// of the cells.
     pub(super) fn keys(&self, prefix: &str) -> Vec<String> {
-        let policy = |asked: &AskedLimit<'_>| policy_key(Family::Keyed, prefix, &asked.limit.name);
+        let policy = |asked: &BatchLimit<'_>| policy_key(Family::Keyed, prefix, &asked.limit.name);
         let mut keys: Vec<String> = self.limits.iter().map(policy).collect();
         for asked in &self.limits {
             let start = format!("{prefix}:{{limits}}:{}:", asked.limit.name);

@@ -34,7 +34,7 @@ use sluiced_ports::lock;
 use sluiced_ports::store::StoreError;
 
 /// The scripts, and what is remembered of Redis.
-pub(super) struct Limits {
+pub(super) struct KeyedScripts {
     connection: Arc<Connection>,
     /// Names this replica in Redis, among those that ask and among those that wait for calls to end.
     replica: String,
@@ -57,7 +57,7 @@ pub(super) struct Limits {
     runtime: Handle,
 }
 
-impl Limits {
+impl KeyedScripts {
     /// Must be called on the runtime that the questions shall be asked on.
     pub(super) fn new(connection: Arc<Connection>, replica: String) -> Self {
         Self {

@@ -50,7 +50,7 @@ pub(super) enum Locator {
 
 /// A connection in use.
 #[derive(Clone)]
-struct LiveConnection {
+struct RedisConnection {
     id: u64,
     at: Address,
     connection: DrivenConnection,
@@ -64,7 +64,7 @@ struct LiveConnection {
 enum ConnectionState {
     /// The first attempt is under way: calls wait for it.
     Connecting,
-    Up(LiveConnection),
+    Up(RedisConnection),
     Down(StoreError),
 }
 
@@ -144,7 +144,7 @@ impl Server {
     }
 
     /// The connection, once the first attempt has ended.
-    async fn live(&self, end: Instant) -> Result<LiveConnection, StoreError> {
+    async fn live(&self, end: Instant) -> Result<RedisConnection, StoreError> {
         let mut link = self.link.subscribe();
         let tried = link.wait_for(|link| *link != Link::Connecting);
         // The sender is ours.
@@ -159,7 +159,7 @@ impl Server {
     /// Decides what an answer means for the connection.
     fn judge<T>(
         &self,
-        live: &LiveConnection,
+        live: &RedisConnection,
         answer: Result<Result<T, RedisError>, tokio::time::error::Elapsed>,
     ) -> Result<T, CallFailure> {
         match answer {
@@ -250,7 +250,7 @@ impl Server {
         }
     }
 
-    async fn use_until_lost(&self, live: LiveConnection) {
+    async fn use_until_lost(&self, live: RedisConnection) {
         *lock(&self.state) = ConnectionState::Up(live.clone());
         self.show(Link::Up);
         info!(run_id = live.run.id, server = %live.at, "connected to Redis");
@@ -266,7 +266,7 @@ impl Server {
         matches!(&*lock(&self.state), ConnectionState::Up(live) if live.id == id)
     }
 
-    async fn check(&self, live: &LiveConnection) {
+    async fn check(&self, live: &RedisConnection) {
         let mut connection = live.connection.clone();
         let mut asking = redis::cmd("INFO");
         asking.arg(live.run.section);

@@ -18,7 +18,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::RedisOptions;
 use super::connection::Connection;
-use super::limits::Limits;
+use super::limits::KeyedScripts;
 use super::marks::KeptKeys;
 use super::scripts::{Arg, ScriptCall, Scripts};
 use super::{notices, unreachable};
@@ -40,7 +40,7 @@ pub struct RedisStore {
     connection: Arc<Connection>,
     pub(super) scripts: Scripts,
     pub(super) notices: broadcast::Sender<Notice>,
-    pub(super) limits: Arc<Limits>,
+    pub(super) limits: Arc<KeyedScripts>,
     /// The beat, from the first question about a keyed limit on.
     pub(super) beat_task: OnceLock<AbortOnDropHandle<()>>,
     /// The keys of marks, from the first question about them on.
@@ -74,7 +74,7 @@ impl RedisStore {
             notices.clone(),
         ));
         Ok(Self {
-            limits: Arc::new(Limits::new(Arc::clone(&connection), replica)),
+            limits: Arc::new(KeyedScripts::new(Arc::clone(&connection), replica)),
             beat_task: OnceLock::new(),
             marks: OnceLock::new(),
             scripts: Scripts::new(Arc::clone(connection.access())),
@@ -207,7 +207,7 @@ impl Store for RedisStore {
                 Arg::Text(act.name()),
                 Arg::Text(replica),
                 Arg::Text(&fleet),
-                Arg::Number(micros(owner::KEPT)),
+                Arg::Number(micros(owner::REGISTRATION_TTL)),
                 Arg::Number(registration.format.into()),
             ];
             args.extend(signed_names.iter().map(|name| Arg::Text(name)));

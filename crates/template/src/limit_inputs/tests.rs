@@ -39,7 +39,7 @@ fn message(body: &str) -> Message {
     message
 }
 
-fn label(limits: &[LimitCounting<'_>], body: &str) -> Result<LimitInputs, Undecodable> {
+fn label(limits: &[LimitCounting<'_>], body: &str) -> Result<LimitInputs, UnfitReason> {
     let templates = LimitTemplates::new(limits, None).unwrap();
     templates.of(&message(body), FACTS)
 }
@@ -249,7 +249,7 @@ fn segments_are_counted_by_the_text_that_is_sent() {
         let label = templates.of(&message(body), FACTS)?;
         let cost = |place: usize| label.charges[place].as_ref().unwrap().cost.get();
         assert_eq!(cost(0), 2, "other limits have their own costs");
-        Ok::<_, Undecodable>(cost(1))
+        Ok::<_, UnfitReason>(cost(1))
     };
     let auto = Cutting::default();
     let ucs2 = Cutting {

@@ -8,7 +8,7 @@
 //!   was made with other settings, it is used as it is. A wait queue with other settings is not: its messages might
 //!   never come back;
 //! - **what is missing stops only what needs it**: copies for that queue wait (`publisher`), nothing is parked, and
-//!   everything else goes on. The route is not ready meanwhile, and says why. The queue is tried again every few
+//!   everything else goes on. The route is not ready meanwhile, and says why. The queue is tried again every ten
 //!   seconds (`counts`).
 
 use std::collections::BTreeMap;

@@ -20,7 +20,7 @@ use lapin::types::{AMQPValue, FieldTable};
 use lapin::{Channel, Consumer};
 use tokio::time::{Instant, sleep_until};
 
-use super::Session;
+use super::{Session, SettledLabel};
 use crate::rabbit::RabbitError;
 use crate::rabbit::connections::live::LiveConnection;
 use crate::rabbit::options::RouteOptions;
@@ -311,7 +311,10 @@ impl Session {
     /// The delivery goes back to its queue.
     pub(super) fn give_back_for_room(&mut self, delivery: &BrokerDelivery) {
         let route = Arc::clone(&self.context.route.name);
-        let label = (route, Verdict::GiveBack.label());
+        let label = SettledLabel {
+            route,
+            verdict: Verdict::GiveBack.label(),
+        };
         let now = clock::now();
         let tag = delivery.delivery_tag;
         self.unsettled

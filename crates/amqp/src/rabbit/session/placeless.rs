@@ -20,7 +20,7 @@
 use std::sync::Arc;
 
 use super::verdicts::{CopyVerdict, PublishingVerdict, to_end_of_queue};
-use super::{Label, Session};
+use super::{Session, SettledLabel};
 use crate::rabbit::messages::convert::Original;
 use crate::rabbit::topology::Target;
 use sluiced_core::acks::AckKind;
@@ -49,7 +49,10 @@ impl Session {
             return Some(original);
         }
         let route = Arc::clone(&self.context.route.name);
-        let label: Label = (route, Verdict::Dropped.label());
+        let label = SettledLabel {
+            route,
+            verdict: Verdict::Dropped.label(),
+        };
         self.end_delivery(tag, &original, AckKind::Ack, label);
         None
     }
@@ -140,14 +143,20 @@ impl Session {
         let route = Arc::clone(&self.context.route.name);
         CopyVerdict {
             target: Target::Wait(self.context.ladder.rung(ASIDE)),
-            label: (route, Verdict::LATER),
+            label: SettledLabel {
+                route,
+                verdict: Verdict::LATER,
+            },
             patch: kept_id_headers(kept_id, rounds),
         }
     }
 
     fn give_back(&mut self, tag: u64, original: &Original) {
         let route = Arc::clone(&self.context.route.name);
-        let label: Label = (route, Verdict::GiveBack.label());
+        let label = SettledLabel {
+            route,
+            verdict: Verdict::GiveBack.label(),
+        };
         self.end_delivery(tag, original, AckKind::Requeue, label);
     }
 

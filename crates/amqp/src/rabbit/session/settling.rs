@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use super::unsettled::AwaitingDelivery;
 use super::verdicts::{CopyVerdict, PublishingVerdict, WithResult};
-use super::{Label, Session};
+use super::{Session, SettledLabel};
 use crate::rabbit::messages::convert::Original;
 use crate::rabbit::messages::convert::copies::{
     copy_properties, result_properties, returned_properties,
@@ -133,7 +133,10 @@ impl Session {
     /// Does what a verdict says, once nothing has to be published before it: acknowledges, returns, or publishes the
     /// copy after which the delivery is acknowledged.
     fn carry_out(&mut self, tag: u64, original: Original, verdict: Verdict, route: Arc<str>) {
-        let label = (Arc::clone(&route), verdict.label());
+        let label = SettledLabel {
+            route: Arc::clone(&route),
+            verdict: verdict.label(),
+        };
         match verdict {
             Verdict::Done | Verdict::Dropped => {
                 let now = clock::now();
@@ -159,7 +162,7 @@ impl Session {
         tag: u64,
         original: &Original,
         kind: AckKind,
-        label: Label,
+        label: SettledLabel,
     ) {
         self.unsettled.budget.settle(original.size());
         let now = clock::now();

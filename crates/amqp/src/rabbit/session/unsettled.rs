@@ -12,7 +12,7 @@
 
 use std::collections::HashMap;
 
-use super::Label;
+use super::SettledLabel;
 use super::verdicts::{PublishingVerdict, WithResult};
 use crate::rabbit::messages::convert::Original;
 use crate::rabbit::options::RouteOptions;
@@ -22,7 +22,7 @@ use sluiced_core::byte_budget::ByteBudget;
 /// The deliveries of a channel that are not settled or not acknowledged yet.
 #[derive(Debug)]
 pub(super) struct Unsettled {
-    pub(super) acks: Acks<Label>,
+    pub(super) acks: Acks<SettledLabel>,
     /// Counts the bodies of all messages that are here.
     pub(super) budget: ByteBudget,
     /// By tag.

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use super::{Label, RouteContext};
+use super::{RouteContext, SettledLabel};
 use crate::rabbit::messages::convert::Original;
 use crate::rabbit::topology::Target;
 use sluiced_ports::message::{HeaderValue, header};
@@ -48,14 +48,17 @@ pub(super) struct WithResult {
 pub(super) struct CopyVerdict {
     pub(super) target: Target,
     /// The label that it is counted under.
-    pub(super) label: Label,
+    pub(super) label: SettledLabel,
     pub(super) patch: HeaderPatch,
 }
 
 impl CopyVerdict {
     /// The copy that a verdict makes; `None`: it makes none.
     pub(super) fn of(verdict: Verdict, route: Arc<str>, context: &RouteContext) -> Option<Self> {
-        let label = (route, verdict.label());
+        let label = SettledLabel {
+            route,
+            verdict: verdict.label(),
+        };
         let (target, patch) = match verdict {
             Verdict::Done | Verdict::Dropped | Verdict::GiveBack => return None,
             Verdict::Later { delay, headers } => {
@@ -69,7 +72,7 @@ impl CopyVerdict {
                 let queue = context.route.queue();
                 let mut patch: HeaderPatch = vec![
                     (header::REASON, HeaderValue::Text(reason.label().to_owned())),
-                    (header::ROUTE, HeaderValue::Text(label.0.to_string())),
+                    (header::ROUTE, HeaderValue::Text(label.route.to_string())),
                     (header::QUEUE, HeaderValue::Text(queue.to_owned())),
                 ];
                 patch.extend(headers);
@@ -88,7 +91,10 @@ impl CopyVerdict {
 pub(super) fn to_end_of_queue(route: &Arc<str>) -> CopyVerdict {
     CopyVerdict {
         target: Target::Work,
-        label: (Arc::clone(route), Verdict::GiveBack.label()),
+        label: SettledLabel {
+            route: Arc::clone(route),
+            verdict: Verdict::GiveBack.label(),
+        },
         patch: vec![(header::REDELIVERED, HeaderValue::Bool(true))],
     }
 }

@@ -150,28 +150,3 @@ fn a_wait_goes_on_until_the_route_or_another_one_may_send() {
     let away = NextWait::InQueue(seconds(3_600), Cause::Failed);
     assert!(matches!(follows.next, NextStep::Again { waits, .. } if waits == away));
 }
-
-#[test]
-fn a_call_that_is_cut_off_spends_an_attempt_and_shows_nothing_about_the_downstream() {
-    let cut_off = |attempts| CallEnd {
-        tries: tried(attempts),
-        ..call(Outcome::TRANSIENT, Err(Silence::CutOff))
-    };
-    let mut gate = Gate::new(None, Some(breaker()));
-    let mut refusals = Refusals::default();
-    // The breaker would open after two failures.
-    for attempts in [0, 1, 0, 1] {
-        let follows = decide(&cut_off(attempts), &mut gate, &mut refusals, |at| at);
-        assert!(matches!(follows.next, NextStep::Again { .. }));
-        assert_eq!(follows.tries.attempts, attempts + 1);
-        assert_eq!(follows.report, None);
-    }
-    assert!(!gate.breaker_is_open());
-    let dead = NextStep::Dead(DeadReason::AttemptsExhausted);
-    assert_eq!(alone(&cut_off(2)).next, dead);
-    let once = CallEnd {
-        once: OnceRule::NeverRepeats,
-        ..cut_off(0)
-    };
-    assert_eq!(alone(&once).next, NextStep::Dead(DeadReason::Unknown));
-}

@@ -62,7 +62,7 @@ fn priority_first_then_age() {
     assert_eq!(ready.sum().units, 4);
     assert_eq!(ready.peek(), Some(&item(5, 2)));
     assert_eq!(numbers(&mut ready), [2, 4, 1, 3]);
-    assert_eq!(ready.sum(), Sum::default());
+    assert_eq!(ready.sum(), MessageTotals::default());
 }
 
 #[test]
@@ -234,7 +234,7 @@ proptest! {
         }
         out.extend(std::iter::from_fn(|| ready.pop()));
         prop_assert_eq!(out.len(), items.len());
-        prop_assert_eq!(ready.sum(), Sum::default());
+        prop_assert_eq!(ready.sum(), MessageTotals::default());
         for priority in 0..3 {
             for tenant in 0..4 {
                 let of_one: Vec<_> = out

@@ -21,7 +21,7 @@ use crate::fields::basic;
 use sluiced_net::dial::Misconfigured;
 use sluiced_settings::types::{ClientAuth, Jwt, Oauth2};
 
-/// How a server of tokens is asked with a signed claim (RFC 7523, section 2.1).
+/// How a token server is asked with a signed claim (RFC 7523, section 2.1).
 const JWT_BEARER: &str = "urn:ietf:params:oauth:grant-type:jwt-bearer";
 
 /// Where tokens come from. The secret is not in it, because it may change. Two routes with the same source and the same

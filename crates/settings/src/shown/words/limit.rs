@@ -1,7 +1,7 @@
 //! What a limit will do, in words.
 
 use super::units;
-use crate::made::Costing;
+use crate::fixed_or_template::Costing;
 use crate::text::WindowRate;
 use crate::types::{FixedWindow, Limit, OnUnknown};
 use sluiced_core::headroom::Headroom;
@@ -102,7 +102,7 @@ impl Limit {
         let actual = self.actual()?.as_str();
         let estimate = match self.cost() {
             Costing::Fixed(cost) => units(cost.get()),
-            Costing::Made(text) => format!("`{}`", text.as_str()),
+            Costing::Template(text) => format!("`{}`", text.as_str()),
         };
         let most = match self.max_actual() {
             Some(most) => most.to_string(),

@@ -3,7 +3,7 @@
 use url::Url;
 
 use super::units;
-use crate::made::ZoneText;
+use crate::fixed_or_template::ZoneText;
 use crate::types::{
     Auth, Downstream, HashFunction, JournalLines, Quota, ResultOn, Results, Route, Unroutable,
     WhenUnsendable,
@@ -200,11 +200,11 @@ impl Route {
         });
         let zone = match &self.timezone {
             Some(ZoneText::Fixed(zone)) => zone.name(),
-            Some(ZoneText::Made(_)) => "each message's own time zone",
+            Some(ZoneText::Template(_)) => "each message's own time zone",
             None => "UTC",
         };
         let wait = match &self.timezone {
-            Some(ZoneText::Made(_)) => "a message waits in a wait queue, and others pass",
+            Some(ZoneText::Template(_)) => "a message waits in a wait queue, and others pass",
             _ => "messages wait in their queue",
         };
         Some(format!(

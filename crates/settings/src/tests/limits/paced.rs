@@ -22,7 +22,9 @@ fn with_every_key() {
     let paced = limit.as_paced().expect("a paced limit");
     assert_eq!(limit.kind(), "paced");
     assert!(limit.key().is_none());
-    assert!(matches!(&paced.cost, Costing::Made(text) if text.as_str().contains("sms_segments")));
+    assert!(
+        matches!(&paced.cost, Costing::Template(text) if text.as_str().contains("sms_segments"))
+    );
     assert_eq!(limit.largest_cost().get(), 6);
     assert_eq!(paced.reserve.map(|share| share.of(400)), Some(50));
     assert_eq!(paced.reserve_priority, 7);

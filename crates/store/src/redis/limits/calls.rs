@@ -8,7 +8,7 @@ use futures::FutureExt;
 use tokio::sync::broadcast;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::Limits;
+use super::KeyedScripts;
 use crate::redis::batch::KeyBatch;
 use crate::redis::refused;
 use crate::redis::reply::{closing, fit};
@@ -25,7 +25,7 @@ use sluiced_ports::lock;
 use sluiced_ports::store::{Notice, StoreError, StoreFuture};
 
 impl RedisStore {
-    fn limits(&self) -> &Arc<Limits> {
+    fn limits(&self) -> &Arc<KeyedScripts> {
         self.beat_task.get_or_init(|| {
             let beat = Arc::clone(&self.limits).beat();
             AbortOnDropHandle::new(self.thread.handle().spawn(beat))
@@ -34,7 +34,7 @@ impl RedisStore {
     }
 }
 
-impl Limits {
+impl KeyedScripts {
     /// Takes back units, and ends calls. Returns how many of the refunds were taken.
     pub(super) async fn release(&self, granted: &[GrantedCharge]) -> Result<usize, StoreError> {
         let (calls, units): (Vec<_>, Vec<_>) =

@@ -20,7 +20,7 @@ use tokio::time::{sleep, timeout};
 use tokio_util::task::TaskTracker;
 use tracing::warn;
 
-use super::Limits;
+use super::KeyedScripts;
 use crate::redis::batch::KeyBatch;
 use crate::redis::{timed_out, unreachable};
 use sluiced_core::limits::admission::Decision;
@@ -54,7 +54,7 @@ pub(super) fn none() -> TaskTracker {
     late
 }
 
-impl Limits {
+impl KeyedScripts {
     /// Asks, and waits for the response timeout.
     pub(super) async fn ask_part(self: &Arc<Self>, part: Part) -> BatchAnswer {
         let (sender, answer) = oneshot::channel();

@@ -7,7 +7,7 @@ use redis::RedisResult;
 use tokio::time::timeout;
 use tracing::warn;
 
-use super::{LiveConnection, Locator, Server};
+use super::{Locator, RedisConnection, Server};
 use crate::redis::access::Peer;
 use crate::redis::address::Address;
 use crate::redis::info::{ServerRun, is_replica, misfit, risks, save_points};
@@ -31,7 +31,7 @@ pub(in crate::redis) struct NewConnection {
 }
 
 impl Server {
-    pub(super) async fn establish(&self, id: u64) -> Result<LiveConnection, StoreError> {
+    pub(super) async fn establish(&self, id: u64) -> Result<RedisConnection, StoreError> {
         let opened = self.open().await?;
         if !self.warned.swap(true, Ordering::Relaxed) {
             let server = &opened.at;
@@ -39,7 +39,7 @@ impl Server {
                 warn!(%server, "{risk}");
             }
         }
-        Ok(LiveConnection {
+        Ok(RedisConnection {
             id,
             at: opened.at,
             run: Arc::new(opened.run),

@@ -14,7 +14,7 @@ use super::{Original, RETURNS, readable};
 use crate::rabbit::messages::marks::MARK;
 use sluiced_ports::marks::MarkKey;
 use sluiced_ports::message::{HeaderValue, Properties, header};
-use sluiced_ports::queue::{Publication, ended_by};
+use sluiced_ports::queue::{Publication, headers_to_clear};
 
 /// The original's user id. The broker closes a channel that publishes under another user's.
 pub(super) const USER_ID: &str = "x-sluiced-user-id";
@@ -90,7 +90,7 @@ pub(in crate::rabbit) fn copy_properties<'a>(
     let patch: Vec<_> = patch.into_iter().collect();
     let mut headers = carried(original);
     headers.retain(|name, _| !is_of_one_wait(name.as_str()));
-    for name in ended_by(&patch) {
+    for name in headers_to_clear(&patch) {
         headers.remove(name);
     }
     let mut first_seen = |name: &str, value: &ShortString| {

@@ -71,7 +71,7 @@ fn a_key_of_p256_signs_a_provider_token() {
     public.verify(text.as_bytes(), &signature).expect("valid");
 }
 
-/// As Google writes the file, and wants the claims for its server of tokens.
+/// As Google writes the file, and wants the claims for its token server.
 #[test]
 fn the_file_of_a_service_account_names_key_and_account() {
     let file = json!({

@@ -14,14 +14,15 @@ use sluiced_template::{MAX_PRIORITY, is_template};
 
 /// A value as it is written, or a template that makes it of each message.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum OrMade<T> {
+pub enum FixedOrTemplate<T> {
     /// The same for every message.
     Fixed(T),
-    Made(TemplateText),
+    /// Made of each message.
+    Template(TemplateText),
 }
 
 /// A value that a template can make instead.
-pub trait Makeable: Sized {
+pub trait ParseValue: Sized {
     /// Reads the value as it is written.
     ///
     /// # Errors
@@ -30,16 +31,16 @@ pub trait Makeable: Sized {
 }
 
 /// What one message takes of a limit; a template makes a whole number from 1.
-pub type Costing = OrMade<Cost>;
+pub type Costing = FixedOrTemplate<Cost>;
 
 /// The priority of the messages of a route.
-pub type PriorityText = OrMade<Priority>;
+pub type PriorityText = FixedOrTemplate<Priority>;
 
 /// The zone whose clock counts.
-pub type ZoneText = OrMade<Zone>;
+pub type ZoneText = FixedOrTemplate<Zone>;
 
 /// A number of one octet.
-pub type OctetText = OrMade<Octet>;
+pub type OctetText = FixedOrTemplate<Octet>;
 
 /// A priority from 0 to 9.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,13 +50,13 @@ pub struct Priority(pub u8);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Octet(pub u8);
 
-impl<T> OrMade<T> {
+impl<T> FixedOrTemplate<T> {
     /// The template, if there is one.
     #[must_use]
-    pub fn made(&self) -> Option<&str> {
+    pub fn template(&self) -> Option<&str> {
         match self {
             Self::Fixed(_) => None,
-            Self::Made(template) => Some(template.as_str()),
+            Self::Template(template) => Some(template.as_str()),
         }
     }
 }
@@ -66,7 +67,7 @@ impl PriorityText {
     pub const fn least(&self) -> u8 {
         match self {
             Self::Fixed(Priority(priority)) => *priority,
-            Self::Made(_) => 0,
+            Self::Template(_) => 0,
         }
     }
 
@@ -75,23 +76,23 @@ impl PriorityText {
     pub const fn most(&self) -> u8 {
         match self {
             Self::Fixed(Priority(priority)) => *priority,
-            Self::Made(_) => MAX_PRIORITY,
+            Self::Template(_) => MAX_PRIORITY,
         }
     }
 }
 
-impl<T: Makeable> FromStr for OrMade<T> {
+impl<T: ParseValue> FromStr for FixedOrTemplate<T> {
     type Err = TextError;
 
     fn from_str(text: &str) -> Result<Self, TextError> {
         if is_template(text) {
-            return Ok(Self::Made(TemplateText(text.to_owned())));
+            return Ok(Self::Template(TemplateText(text.to_owned())));
         }
         T::read(text).map(Self::Fixed)
     }
 }
 
-impl Makeable for Cost {
+impl ParseValue for Cost {
     fn read(text: &str) -> Result<Self, TextError> {
         let number = text.trim().parse::<NonZeroU32>().ok();
         number
@@ -105,7 +106,7 @@ impl Makeable for Cost {
     }
 }
 
-impl Makeable for Priority {
+impl ParseValue for Priority {
     fn read(text: &str) -> Result<Self, TextError> {
         let number = text.trim().parse().ok();
         let priority = number.filter(|number| *number <= MAX_PRIORITY);
@@ -117,13 +118,13 @@ impl Makeable for Priority {
     }
 }
 
-impl Makeable for Zone {
+impl ParseValue for Zone {
     fn read(text: &str) -> Result<Self, TextError> {
         Self::named(text).map_err(|unknown| TextError(unknown.to_string()))
     }
 }
 
-impl Makeable for Octet {
+impl ParseValue for Octet {
     fn read(text: &str) -> Result<Self, TextError> {
         text.trim().parse().map(Self).map_err(|_| {
             TextError(format!(
@@ -137,7 +138,7 @@ impl fmt::Display for Costing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Fixed(cost) => cost.get().fmt(f),
-            Self::Made(template) => f.write_str(template.as_str()),
+            Self::Template(template) => f.write_str(template.as_str()),
         }
     }
 }
@@ -148,7 +149,7 @@ impl Serialize for Costing {
     }
 }
 
-impl<'de, T: Makeable> Deserialize<'de> for OrMade<T> {
+impl<'de, T: ParseValue> Deserialize<'de> for FixedOrTemplate<T> {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         let written = config::Value::deserialize(from)?;
         written.to_string().parse().map_err(D::Error::custom)
