@@ -23,22 +23,25 @@
 //! the tests use the same methods, so what an answer means is decided in one place.
 //!
 //! What it must know of a message is in `message`. By file: `ready` is the order of those that wait for a slot,
-//! `key_queues` has those that wait for a key; `questions` decides when to ask and for how many, `batch` for which,
-//! `answers` what follows, `denials` where a denied message waits, `events` what else is reported; `serving` gives a
-//! slot its message, takes messages out or delays them; `waits` says what a route waits for.
+//! `key_queues` has those that wait for a key, `asked` knows those that are asked for, `permitted` has those that were
+//! granted, and `delayed` those with a time of their own. `questions` decides when to ask and for how many, `batch` for
+//! which, `answers` what follows, `denials` where a denied message waits, `events` what else is reported; `serving`
+//! gives a slot its message, takes messages out or delays them; `waits` says what a route waits for.
 
 mod answers;
+mod asked;
 mod batch;
+mod delayed;
 mod denials;
 mod events;
 mod key_queues;
+mod permitted;
 mod questions;
 mod ready;
 mod serving;
 mod waits;
 
-use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::VecDeque;
 use std::time::Duration;
 
 pub use batch::{AskedMessage, Question};
@@ -48,8 +51,11 @@ pub use waits::Needs;
 
 use super::message::{KeyId, Queued};
 
+use self::asked::AskedMessages;
 use self::batch::Wanted;
+use self::delayed::DelayedMessages;
 use self::key_queues::KeyQueues;
+use self::permitted::PermittedMessages;
 use self::ready::Ready;
 use super::leases::{LeaseHint, LeaseHolder, Slot};
 use super::limits::once::NotCalled;
@@ -116,9 +122,6 @@ pub enum Action<T> {
 /// The store receives the costs of at most this many messages: a lease is rarely for more.
 const COSTS_MAX: usize = 64;
 
-/// The order of permitted messages: by priority, then by the end of the permit, then as permitted.
-type PermittedKey = (Reverse<u16>, Mono, u64);
-
 /// The messages of one replica that wait for the same slots, by stage: see the module.
 #[derive(Debug)]
 pub struct Scheduler<T> {
@@ -126,23 +129,11 @@ pub struct Scheduler<T> {
     questions: Option<Questions>,
     ready: Ready<T>,
     key_queues: KeyQueues<T>,
-    /// The sum of the questions in flight; the pacer has the messages.
-    asked: MessageTotals,
-    /// How many messages of each route are in them.
-    asked_routes: BTreeMap<usize, usize>,
-    /// The costs of the messages of each question in flight, in their order; by the time when it was sent.
-    asked_costs: BTreeMap<Mono, Vec<Cost>>,
-    /// Messages that may be sent as soon as a slot comes.
-    permitted: BTreeMap<PermittedKey, T>,
-    permitted_sum: MessageTotals,
-    /// When permits run out.
-    ends: BTreeSet<(Mono, PermittedKey)>,
-    permitted_number: u64,
+    asked: AskedMessages,
+    permitted: PermittedMessages<T>,
+    delayed: DelayedMessages<T>,
     /// When the last message was sent.
     last_call: Option<Mono>,
-    /// Messages with a time of their own before which they may not be sent, as they came.
-    delayed: BTreeMap<(Mono, u64), T>,
-    delayed_number: u64,
     /// How late each slot was that was missed although a message could have used it.
     missed_by: Vec<Duration>,
     /// Actions that follow from answers and batches.
@@ -159,16 +150,10 @@ impl<T: Queued> Scheduler<T> {
             questions,
             ready: Ready::default(),
             key_queues: KeyQueues::default(),
-            asked: MessageTotals::default(),
-            asked_routes: BTreeMap::new(),
-            asked_costs: BTreeMap::new(),
+            asked: AskedMessages::default(),
+            permitted: PermittedMessages::default(),
+            delayed: DelayedMessages::default(),
             last_call: None,
-            permitted: BTreeMap::new(),
-            permitted_sum: MessageTotals::default(),
-            ends: BTreeSet::new(),
-            permitted_number: 0,
-            delayed: BTreeMap::new(),
-            delayed_number: 0,
             missed_by: Vec::new(),
             next_actions: VecDeque::new(),
         }
@@ -230,8 +215,7 @@ impl<T: Queued> Scheduler<T> {
 
     /// Adds a message that may not be sent before `at`.
     pub fn delay(&mut self, item: T, at: Mono) {
-        self.delayed_number += 1;
-        self.delayed.insert((at, self.delayed_number), item);
+        self.delayed.add(item, at);
     }
 
     /// How late each slot was that was missed although a message could have used it, since this method was last used.
@@ -271,8 +255,8 @@ impl<T: Queued> Scheduler<T> {
             return step;
         }
         let slot = self.pacing.next_slot(self.sendable(now));
-        let delayed = self.delayed.first_key_value().map(|((at, _), _)| *at);
-        let end = self.ends.first().map(|(end, _)| *end);
+        let delayed = self.delayed.next_time();
+        let end = self.permitted.next_end();
         let opening = self.key_queues.next_opening();
         let coming = self.next_coming(now);
         // When a slot is dropped, a message that waits for its permit lacks one: more slots must be leased.
@@ -292,7 +276,8 @@ impl<T: Queued> Scheduler<T> {
 
     /// What all messages take that could be sent if slots came, now or as far ahead as they come.
     fn demand(&self, now: Mono) -> MessageTotals {
-        let mut demand = self.ready.sum().with(self.asked).with(self.permitted_sum);
+        let waiting = self.ready.sum().with(self.asked.totals());
+        let mut demand = waiting.with(self.permitted.totals());
         // Whether the other messages of a key fit is not known. Slots that come before a key opens would
         // be taken from others for nothing.
         for item in self.coming(now).take(BATCH_MAX) {
@@ -364,8 +349,8 @@ impl<T: Queued> Scheduler<T> {
         if self.questions.is_some() && !self.last_call.is_some_and(is_new) {
             return Vec::new();
         }
-        let permitted = self.permitted.values().map(Queued::cost);
-        let asked = self.asked_costs.values().flatten().copied();
+        let permitted = self.permitted.items().map(Queued::cost);
+        let asked = self.asked.costs();
         let coming = self.coming(now).map(Queued::cost);
         let known_costs = permitted.chain(asked).chain(coming).map(Cost::units);
         let ready = self.ready.costs(COSTS_MAX);
@@ -376,7 +361,7 @@ impl<T: Queued> Scheduler<T> {
     fn sendable(&self, now: Mono) -> MessageTotals {
         let needs_no_permit = |item: Option<&T>| item.is_some_and(|item| !item.is_keyed());
         let collects = usize::from(self.collects(now));
-        let permitted = self.permitted_sum;
+        let permitted = self.permitted.totals();
         MessageTotals {
             messages: permitted.messages
                 + usize::from(needs_no_permit(self.ready.peek()))
@@ -405,12 +390,7 @@ impl<T: Queued> Scheduler<T> {
 
     /// Makes messages ready whose time has come, and opens keys.
     fn wake(&mut self, now: Mono) {
-        while let Some(entry) = self
-            .delayed
-            .first_entry()
-            .filter(|entry| entry.key().0 <= now)
-        {
-            let item = entry.remove();
+        while let Some(item) = self.delayed.take_due(now) {
             self.push(item, now);
         }
         self.key_queues.open_until(now);

@@ -62,14 +62,17 @@ impl<T: Queued> Scheduler<T> {
                 now,
             ),
         };
-        self.asked_costs.remove(&sent);
+        self.asked.note_end(sent);
         let mut untouched = Vec::new();
         for (asked, decision) in asked.into_iter().zip(decisions) {
             self.end_asking(&asked.item);
             untouched.extend(self.decided(asked, decision, &times));
         }
         self.put_back(untouched, now);
-        if self.permitted.is_empty() && self.asked.keyed == 0 && self.next_to_ask().is_none() {
+        if self.permitted.is_empty()
+            && self.asked.totals().keyed == 0
+            && self.next_to_ask().is_none()
+        {
             // Slots collected for a message that was denied are too old once its key opens.
             self.pacing.drop_collected();
         }
@@ -128,7 +131,7 @@ impl<T: Queued> Scheduler<T> {
         if let Some(questions) = &mut self.questions {
             questions.note_failure(question.wanted, now);
         }
-        self.asked_costs.remove(&question.sent);
+        self.asked.note_end(question.sent);
         let items: Vec<T> = question.asked.into_iter().map(|asked| asked.item).collect();
         for item in &items {
             self.end_asking(item);
@@ -154,7 +157,7 @@ impl<T: Queued> Scheduler<T> {
                 .note_answer_if_queued(key, answer, times.sent);
         }
         item.note_grant(times.decided, times.now.since(times.since));
-        self.add_permitted(item, until);
+        self.permitted.add(item, until);
     }
 
     /// Puts back messages without a decision, in their order.
@@ -180,9 +183,6 @@ impl<T: Queued> Scheduler<T> {
 
     fn end_asking(&mut self, item: &T) {
         self.asked.remove(item);
-        if let Some(count) = self.asked_routes.get_mut(&item.route()) {
-            *count -= 1;
-        }
         self.key_queues.end_asking(item);
     }
 

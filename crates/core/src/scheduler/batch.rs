@@ -79,7 +79,7 @@ impl<T: Queued> Scheduler<T> {
             questions.note_sent(wanted, now);
         }
         let costs = asked.iter().map(|asked| asked.item.cost());
-        self.asked_costs.entry(now).or_default().extend(costs);
+        self.asked.note_sent(now, costs);
         Wanted::Now(Question {
             asked,
             wanted,
@@ -124,12 +124,8 @@ impl<T: Queued> Scheduler<T> {
         }
         // Messages that would go before it have their slots, and so have messages that are asked for. The message
         // is sent at the last of its own slots.
-        let last = (Reverse(best.priority()), Mono::NEVER, u64::MAX);
-        let permitted: usize = self
-            .permitted
-            .range(..=last)
-            .map(|(_, item)| item.cost().get() as usize)
-            .sum();
+        let going_before = self.permitted.not_below(best.priority());
+        let permitted: usize = going_before.map(|item| item.cost().get() as usize).sum();
         let asked = usize::try_from(questions.wanted_in_flight()).unwrap_or(BATCH_MAX);
         let before = permitted + asked;
         let cost = best.cost().get() as usize;
@@ -176,7 +172,7 @@ impl<T: Queued> Scheduler<T> {
                 self.next_actions.push_back(dismiss(item));
             } else if !item.is_keyed() {
                 wanted = wanted.saturating_sub(item.cost().units());
-                self.add_permitted(item, Mono::NEVER);
+                self.permitted.add(item, Mono::NEVER);
             } else if let Some(key) = self.waits_for(&item, now) {
                 self.join(key, item);
             } else if let Some(key) = self.key_queues.full(&item, now) {
@@ -185,7 +181,6 @@ impl<T: Queued> Scheduler<T> {
             } else {
                 let others_wait = item.keys().any(|key| self.key_queues.has_waiting(key));
                 self.asked.add(&item);
-                *self.asked_routes.entry(item.route()).or_default() += 1;
                 self.key_queues.begin_asking(&item);
                 batch.push(AskedMessage::new(item, others_wait));
             }

@@ -4,10 +4,10 @@
 //! also leave the scheduler without a slot: when their permits run out, the replica stops, their route closes, or
 //! another policy comes.
 
-use std::cmp::Reverse;
 use std::time::Duration;
 
-use super::{Action, PermittedKey, Scheduler};
+use super::permitted::PermittedPlace;
+use super::{Action, Scheduler};
 use crate::leases::Slot;
 use crate::message::Queued;
 use crate::pacing::Row;
@@ -19,7 +19,7 @@ const MISSED_KEPT: usize = 1_024;
 /// The place of a message that could be sent.
 #[derive(Clone, Copy, Debug)]
 enum Best {
-    Permitted(PermittedKey),
+    Permitted(PermittedPlace),
     /// The first of its priority.
     Ready(u16),
 }
@@ -79,8 +79,8 @@ impl<T: Queued> Scheduler<T> {
     /// The slots of the next message that needs a permit: one that is asked for, one that can be, or one
     /// whose key opens before the coming slots have passed.
     fn next_cost(&self, now: Mono) -> usize {
-        if self.asked.keyed > 0 {
-            let costs = self.asked_costs.values().flatten();
+        if self.asked.totals().keyed > 0 {
+            let costs = self.asked.costs();
             return costs.max().map_or(1, |cost| cost.get() as usize);
         }
         let askable = self.next_to_ask().filter(|item| item.is_keyed());
@@ -90,18 +90,17 @@ impl<T: Queued> Scheduler<T> {
 
     /// The place of the best message that a slot of this row could be for.
     fn best(&self, row: Row) -> Option<Best> {
-        let permitted = self
-            .permitted
-            .iter()
-            .find(|(_, item)| row == Row::Main || item.is_urgent())
-            .map(|(place, _)| *place);
+        let could = |item: &T| row == Row::Main || item.is_urgent();
+        let permitted = self.permitted.first(could);
         let ready = match row {
             Row::Main => self.ready.peek(),
             Row::Reserve => self.ready.peek_urgent(),
         };
         let needs_no_permit = ready.filter(|item| !item.is_keyed());
         match (permitted, needs_no_permit.map(Queued::priority)) {
-            (Some(place), Some(priority)) if priority > place.0.0 => Some(Best::Ready(priority)),
+            (Some(place), Some(priority)) if priority > place.priority() => {
+                Some(Best::Ready(priority))
+            }
             (Some(place), _) => Some(Best::Permitted(place)),
             (None, priority) => priority.map(Best::Ready),
         }
@@ -109,14 +108,17 @@ impl<T: Queued> Scheduler<T> {
 
     fn item(&self, best: Best) -> Option<&T> {
         match best {
-            Best::Permitted(place) => self.permitted.get(&place),
+            Best::Permitted(place) => self.permitted.get(place),
             Best::Ready(priority) => self.ready.peek_at(priority),
         }
     }
 
     fn take(&mut self, best: Best) -> Option<(T, Mono)> {
         match best {
-            Best::Permitted(place) => self.leave(place).map(|item| (item, place.1)),
+            Best::Permitted(place) => {
+                let item = self.permitted.take(place)?;
+                Some((item, place.until()))
+            }
             Best::Ready(priority) => self
                 .ready
                 .pop_from(priority)
@@ -124,27 +126,9 @@ impl<T: Queued> Scheduler<T> {
         }
     }
 
-    pub(super) fn add_permitted(&mut self, item: T, until: Mono) {
-        self.permitted_number += 1;
-        let place = (Reverse(item.priority()), until, self.permitted_number);
-        self.permitted_sum.add(&item);
-        self.ends.insert((until, place));
-        self.permitted.insert(place, item);
-    }
-
-    fn leave(&mut self, place: PermittedKey) -> Option<T> {
-        let item = self.permitted.remove(&place)?;
-        self.permitted_sum.remove(&item);
-        self.ends.remove(&(place.1, place));
-        Some(item)
-    }
-
     /// Messages with permits that ran out.
     pub(super) fn take_run_out(&mut self, now: Mono) -> Option<Action<T>> {
-        let mut out = Vec::new();
-        while let Some((_, place)) = self.ends.first().copied().filter(|(end, _)| *end <= now) {
-            out.extend(self.leave(place));
-        }
+        let out = self.permitted.take_run_out(now);
         if out.is_empty() {
             return None;
         }
@@ -155,7 +139,7 @@ impl<T: Queued> Scheduler<T> {
     /// Takes out all messages for which `unwanted` returns true, wherever they wait. Permitted messages keep their
     /// permits.
     pub fn extract(&mut self, mut unwanted: impl FnMut(&T) -> bool) -> Vec<T> {
-        let mut out = self.take_permitted(&mut unwanted);
+        let mut out = self.permitted.extract(&mut unwanted);
         out.extend(self.extract_unpermitted(unwanted));
         out
     }
@@ -209,18 +193,14 @@ impl<T: Queued> Scheduler<T> {
     }
 
     /// Takes out the delayed messages for which `whose` returns true, in the order of their times.
-    pub fn take_delayed(&mut self, mut whose: impl FnMut(&T) -> bool) -> Vec<T> {
-        let found = self.delayed.iter().filter(|(_, item)| whose(item));
-        let keys: Vec<_> = found.map(|(key, _)| *key).collect();
-        keys.iter()
-            .filter_map(|key| self.delayed.remove(key))
-            .collect()
+    pub fn take_delayed(&mut self, whose: impl FnMut(&T) -> bool) -> Vec<T> {
+        self.delayed.extract(whose)
     }
 
     /// Makes messages wait until `until` at least. Permitted messages come out of [`Scheduler::poll`] as
     /// [`Action::Deferred`].
     pub fn defer(&mut self, until: Mono, mut whose: impl FnMut(&T) -> bool) {
-        let permitted = self.take_permitted(&mut whose);
+        let permitted = self.permitted.extract(&mut whose);
         if !permitted.is_empty() {
             self.next_actions.push_back(Action::Deferred(permitted));
         }
@@ -232,13 +212,7 @@ impl<T: Queued> Scheduler<T> {
     pub fn hold_back(&mut self, until: Mono, mut whose: impl FnMut(&T) -> bool) {
         let mut deferred = self.ready.extract(&mut whose);
         deferred.extend(self.key_queues.extract(&mut whose));
-        let early: Vec<_> = self
-            .delayed
-            .range(..(until, 0))
-            .filter(|(_, item)| whose(item))
-            .map(|(key, _)| *key)
-            .collect();
-        deferred.extend(early.iter().filter_map(|key| self.delayed.remove(key)));
+        deferred.extend(self.delayed.extract_before(until, whose));
         for item in deferred {
             self.delay(item, until);
         }
@@ -251,13 +225,6 @@ impl<T: Queued> Scheduler<T> {
         for item in again {
             self.push(item, now);
         }
-    }
-
-    fn take_permitted(&mut self, whose: &mut impl FnMut(&T) -> bool) -> Vec<T> {
-        let found = self.permitted.iter().filter(|(_, item)| whose(item));
-        let places: Vec<PermittedKey> = found.map(|(place, _)| *place).collect();
-        let taken = places.into_iter();
-        taken.filter_map(|place| self.leave(place)).collect()
     }
 }
 

@@ -29,8 +29,8 @@ impl Scheduler<Item> {
     fn held(&self) -> usize {
         self.ready.sum().messages
             + self.key_queues.len()
-            + self.permitted.len()
-            + self.delayed.len()
+            + self.permitted.items().count()
+            + self.delayed.with_times().count()
     }
 }
 

@@ -77,11 +77,9 @@ impl<T: Queued> Scheduler<T> {
     /// in the queue of a key that is open.
     fn could_send(&self, route: usize, now: Mono) -> bool {
         let is_of = |item: &T| item.route() == route;
-        self.asked_routes
-            .get(&route)
-            .is_some_and(|count| *count > 0)
+        self.asked.any_of(route)
             || self.ready.any(is_of)
-            || self.permitted.values().any(is_of)
+            || self.permitted.items().any(is_of)
             || self.key_queues.any_open(now, is_of)
     }
 

@@ -82,45 +82,58 @@ impl Session {
         original: Original,
         verdict: PublishingVerdict,
     ) {
-        let now = clock::now();
-        let verdict = match &verdict {
-            PublishingVerdict::Copy(copy) if copy.kept_id().is_some() => {
-                // No wait queue takes the copy either, or its own queue does not.
-                let is_last = matches!(copy.target, Target::Work);
-                let kept_id = copy.kept_id().unwrap_or_default();
-                let kept = self.context.kept.take_by_id(kept_id, now);
-                match kept {
-                    Some(kept) if is_last => {
-                        // Any longer, and the broker would end the channel with all calls that are under way.
-                        self.context.kept.keep_one(&original, kept, now);
-                        return self.give_back(tag, &original);
-                    }
-                    Some(kept) => kept,
-                    // A kept id without a verdict here is another replica's.
-                    None if is_last || !original.was_returned_too_often() => {
-                        return self.give_back(tag, &original);
-                    }
-                    None => {
-                        let (kept_id, rounds) = (kept_id.to_owned(), original.rounds() + 1);
-                        let copy = self.to_end_of_queue_with(kept_id, rounds);
-                        return self.publish_copy(tag, original, copy);
-                    }
-                }
+        if let PublishingVerdict::Copy(copy) = &verdict
+            && let Some(kept_id) = copy.kept_id()
+        {
+            let is_last = matches!(copy.target, Target::Work);
+            return self.end_of_aside(tag, original, kept_id, is_last);
+        }
+        self.set_aside(tag, original, verdict);
+    }
+
+    /// The verdict is kept, and its message waits in a wait queue meanwhile.
+    fn set_aside(&mut self, tag: u64, original: Original, verdict: PublishingVerdict) {
+        let kept = &self.context.kept;
+        match kept.keep_under_id(verdict.clone(), clock::now()) {
+            Some(kept_id) => {
+                self.log_aside();
+                let aside = self.aside(kept_id, 1);
+                self.publish_copy(tag, original, aside);
             }
-            _ => match self.context.kept.keep_under_id(verdict.clone(), now) {
-                Some(kept_id) => {
-                    self.log_aside();
-                    let aside = self.aside(kept_id, 1);
-                    return self.publish_copy(tag, original, aside);
-                }
-                // As many messages are set aside as may be.
-                None => verdict,
-            },
-        };
+            // As many messages are set aside as may be.
+            None => self.give_back_with(tag, original, verdict),
+        }
+    }
+
+    /// No wait queue takes the copy of a message that is set aside. `is_last`: its own queue does not take it either.
+    fn end_of_aside(&mut self, tag: u64, original: Original, kept_id: &str, is_last: bool) {
+        let now = clock::now();
+        match self.context.kept.take_by_id(kept_id, now) {
+            Some(verdict) if is_last => {
+                // Any longer, and the broker would end the channel with all calls that are under way.
+                self.context.kept.keep_one(&original, verdict, now);
+                self.give_back(tag, &original);
+            }
+            Some(verdict) => self.give_back_with(tag, original, verdict),
+            // A kept id without a verdict here is another replica's.
+            None if is_last || !original.was_returned_too_often() => {
+                self.give_back(tag, &original);
+            }
+            None => {
+                let rounds = original.rounds() + 1;
+                let copy = self.to_end_of_queue_with(kept_id.to_owned(), rounds);
+                self.publish_copy(tag, original, copy);
+            }
+        }
+    }
+
+    /// Gives the message back to its queue, and keeps its verdict for when it comes again.
+    fn give_back_with(&mut self, tag: u64, original: Original, verdict: PublishingVerdict) {
         if !verdict.may_be_kept(&original) {
             // Given back, the message would be called again. So it stays here.
             return self.publish(tag, original, verdict);
         }
+        let now = clock::now();
         if original.was_returned_too_often() {
             // After a few more returns the broker would drop it.
             let kept_id = self.context.kept.keep_beyond(verdict, now);

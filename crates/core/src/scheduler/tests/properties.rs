@@ -1,5 +1,7 @@
 //! What holds for all messages, whatever comes in whatever order.
 
+use std::cmp::Reverse;
+
 use super::*;
 
 proptest! {

@@ -13,7 +13,10 @@ fn deferring_moves_what_would_come_earlier_and_only_that() {
         scheduler.push(Item::plain(id), at(0));
     }
     scheduler.defer(at(100), |item| item.id != 6);
-    let delayed = scheduler.delayed.iter().map(|(key, item)| (key.0, item.id));
+    let delayed = scheduler
+        .delayed
+        .with_times()
+        .map(|(at, item)| (at, item.id));
     assert_eq!(
         delayed.collect::<Vec<_>>(),
         [
@@ -56,7 +59,7 @@ fn a_gate_holds_messages_until_it_opens_and_lets_them_go_when_it_opens_early() {
     scheduler.put_back_first(Item::keyed(5, 7), at(200));
     shut.defer_in(&mut scheduler, |_| true);
     let until = |scheduler: &Scheduler<Item>, time| {
-        let delayed = scheduler.delayed.iter().filter(|(key, _)| key.0 == time);
+        let delayed = scheduler.delayed.with_times().filter(|(at, _)| *at == time);
         let mut ids: Vec<u32> = delayed.map(|(_, item)| item.id).collect();
         ids.sort_unstable();
         ids
