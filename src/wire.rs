@@ -49,7 +49,9 @@ use self::pacers::Pacers;
 use self::queues::{CountedEvents, Queues};
 use self::stores::InspectedLimits;
 use sluiced_core::jitter::Jitter;
-use sluiced_pipeline::{Owned, Pipeline, PipelineSpec, Results, RouteSpec, publish_arrivals};
+use sluiced_pipeline::{
+    Pipeline, PipelineSpec, RegistrationHandle, Results, RouteSpec, publish_arrivals,
+};
 use sluiced_ports::downstream::InboundEvent;
 use sluiced_ports::queue::Subscription;
 use sluiced_ports::store::{StatusStore, Store};
@@ -85,7 +87,7 @@ impl WireError {
 pub struct RunningDaemon {
     pub pipeline: Pipeline,
     /// Whether the names of its limits and routes are those of its fleet.
-    pub owned: Owned,
+    pub owned: RegistrationHandle,
     pub settled: Arc<SettledCounts>,
     /// Where a reload declares the new policies of the files.
     pub policies: Arc<Policies>,
@@ -187,7 +189,7 @@ fn pipeline(
     pacers: Pacers<'_>,
     store: &Arc<dyn Store>,
     replica: String,
-    owned: &Owned,
+    owned: &RegistrationHandle,
     health: &Health,
 ) -> Result<Pipeline, WireError> {
     let jitter = Jitter::new(rand::random());

@@ -4,7 +4,7 @@
 use sluiced_core::limits::Rule;
 use sluiced_core::pacing::RowPaces;
 use sluiced_core::rate::Rate;
-use sluiced_pipeline::{Change, FileLimit, InForce, LimitFacts, RateBounds};
+use sluiced_pipeline::{Change, CurrentLimit, FileLimit, LimitFacts, RateBounds};
 use sluiced_settings::types::{Limit, Paced};
 
 /// A paced limit of a file. The pipeline uses the paces of its rows.
@@ -20,7 +20,7 @@ impl FileLimit<RowPaces> for PacedFile {
         self.0.policy_line()
     }
 
-    fn under(&self, policy: &str) -> Result<InForce<RowPaces>, String> {
+    fn under(&self, policy: &str) -> Result<CurrentLimit<RowPaces>, String> {
         let limit = under(&self.0, policy)?;
         let used = paces(&limit)?;
         // As many rows as the file gives it.
@@ -28,7 +28,7 @@ impl FileLimit<RowPaces> for PacedFile {
             return Err("it leaves nothing to keep in reserve".to_owned());
         }
         let facts = facts(limit);
-        Ok(InForce { used, facts })
+        Ok(CurrentLimit { used, facts })
     }
 }
 
@@ -37,12 +37,12 @@ impl FileLimit<Rule> for KeyedFile {
         self.0.policy_line()
     }
 
-    fn under(&self, policy: &str) -> Result<InForce<Rule>, String> {
+    fn under(&self, policy: &str) -> Result<CurrentLimit<Rule>, String> {
         let limit = under(&self.0, policy)?;
         let rule = limit.rule().map_err(|why| why.to_string())?;
         let used = rule.ok_or_else(|| "it is paced".to_owned())?;
         let facts = facts(limit);
-        Ok(InForce { used, facts })
+        Ok(CurrentLimit { used, facts })
     }
 }
 

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use super::WireError;
 use sluiced_amqp::rabbit::{RENEW, RabbitOptions, RouteOptions};
-use sluiced_core::dying::ASIDE;
 use sluiced_core::ladder::Ladder;
+use sluiced_core::unfit_run::ASIDE;
 use sluiced_net::connect::Secret;
 use sluiced_net::connect::{ClientCertificate, Tls};
 use sluiced_settings::Loaded;

@@ -10,7 +10,7 @@ use tokio::sync::watch;
 use super::queues::Queues;
 use super::stores::replica;
 use sluiced_core::owner::LIMITS;
-use sluiced_pipeline::{Owned, Owner};
+use sluiced_pipeline::{RegistrationHandle, RegistrationSpec};
 use sluiced_ports::store::{FleetNames, Store};
 use sluiced_settings::types::{LimitBackend, Settings, callers_route};
 
@@ -20,9 +20,9 @@ pub(super) fn register_names(
     settings: &Settings,
     store: &Arc<dyn Store>,
     queues: &Queues,
-) -> Owned {
+) -> RegistrationHandle {
     if settings.backend.limits == LimitBackend::Memory {
-        return Owned::alone();
+        return RegistrationHandle::alone();
     }
     let fleet = match (&settings.redis.fleet, queues) {
         (Some(written), _) => named(written),
@@ -30,7 +30,7 @@ pub(super) fn register_names(
         // Without a queue the configuration names the fleet.
         (None, Queues::Embedded { .. } | Queues::None) => named(EMBEDDED),
     };
-    Owned::keep(Owner {
+    RegistrationHandle::keep(RegistrationSpec {
         store: Arc::clone(store),
         prefix: settings.redis.prefix.clone(),
         replica: replica(settings),

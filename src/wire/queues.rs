@@ -184,9 +184,9 @@ impl QueueEvents for CountedEvents {
         };
         match event {
             QueueEvent::Settled { verdict, count } => meters.settled(verdict, count),
-            QueueEvent::Counted(part, count) => meters.stand(part.label(), count),
-            QueueEvent::Vanished(part, count) => meters.vanished(part.label(), count),
-            QueueEvent::Gone(part) => meters.gone(part.label()),
+            QueueEvent::Counted(part, count) => meters.set_in_queue(part.label(), count),
+            QueueEvent::Vanished(part, count) => meters.count_vanished(part.label(), count),
+            QueueEvent::Gone(part) => meters.count_gone(part.label()),
             QueueEvent::Shortened => meters.shortened.increment(1),
             QueueEvent::Forged => meters.forged.increment(1),
             QueueEvent::Result(outcome) => meters.result(outcome.label()),

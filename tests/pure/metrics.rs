@@ -156,7 +156,7 @@ fn events_are_counted_under_their_labels() {
         route.call("accepted", "2xx");
         route.settled("done", 1);
         route.dead("expired");
-        route.stand("dead", 7);
+        route.set_in_queue("dead", 7);
         route.held.increment(3.0);
         route.held.decrement(1.0);
         let limit = LimitMeters::new("counted");

@@ -139,7 +139,7 @@ impl Permits {
         end
     }
 
-    /// As many count as may.
+    /// Whether [`MOST_OPEN`] permits count already: no other one may be given.
     pub(crate) fn are_too_many(&self) -> bool {
         lock(&self.open).len() >= MOST_OPEN
     }

@@ -1,12 +1,11 @@
 //! The rate of a limit whose downstream allows less than the configuration says.
 //!
-//! Problem: where 300 a second are allowed and 400 are configured, every "not now" freezes the limit for
-//! all replicas, again and again, and half of what is allowed goes unused. So the shared rate follows the
-//! downstream: a call that is throttled lowers it by a tenth, or back to the rate that was kept before;
-//! after a quiet time it rises again, half of the way to the rate that was too much. A rise that fails
-//! costs a freeze, and makes the quiet time four times as long, so a higher rate is seldom tried. Once a
-//! rate is kept that was too much before, the quiet time is short again. The rate stays between a floor and
-//! the configured rate.
+//! Problem: where 300 a second are allowed and 400 are configured, a downstream that refuses the account freezes the
+//! limit for all replicas, again and again, and half of what is allowed goes unused. So the shared rate follows the
+//! downstream: such a freeze lowers it by a tenth, or back to the rate that was kept before; after a quiet time it
+//! rises again, half of the way to the rate that was too much. A rise that fails costs a freeze, and makes the quiet
+//! time four times as long, so a higher rate is seldom tried. Once a rate is kept that was too much before, the quiet
+//! time is short again. The rate stays between a floor and the configured rate.
 //!
 //! Each replica decides by itself, from the current rates, which all of them see. A new rate is an
 //! update of the policy; if several replicas make the same update, one succeeds.
@@ -84,7 +83,7 @@ impl Adaptive {
     }
 
     /// The rate was replaced.
-    pub fn in_force(&mut self, units: u32, now: Mono) {
+    pub fn note_current(&mut self, units: u32, now: Mono) {
         if units < self.current {
             self.too_high_rate = Some(self.current);
             self.kept_rate = self.kept_rate.filter(|rate| *rate < units);
@@ -187,7 +186,7 @@ mod tests {
                     if let Some(wanted) = self.replicas[replica].wanted(now) {
                         self.in_force = wanted;
                         for each in &mut self.replicas {
-                            each.in_force(wanted, now);
+                            each.note_current(wanted, now);
                         }
                     }
                 }
@@ -211,11 +210,11 @@ mod tests {
         let rule = *World::new().replicas[0].rule();
         let now = Mono::from_micros(SECOND);
         let mut adaptive = Adaptive::new(rule, 300, now);
-        adaptive.in_force(320, now);
+        adaptive.note_current(320, now);
         adaptive.note_throttled(now + Duration::from_millis(300));
         assert_eq!(adaptive.wanted(now + Duration::from_millis(300)), Some(300));
         // A refusal after the fall is still about the earlier rate.
-        adaptive.in_force(300, now + Duration::from_millis(400));
+        adaptive.note_current(300, now + Duration::from_millis(400));
         adaptive.note_throttled(now + Duration::from_millis(500));
         assert_eq!(adaptive.wanted(now + Duration::from_millis(500)), None);
     }

@@ -92,7 +92,7 @@ pub fn decide(
         next: call.next_step(consequence, &opening),
         tries: call.tries_after(consequence, &opening),
         claims: call.claims_end(consequence),
-        returns_units: call.returns_units(consequence),
+        refunds_units: call.refunds_units(consequence),
         came_early: call.outcome == Outcome::Accepted && call.tries.refused_without_subject,
         is_refused: matches!(consequence, Consequence::Freeze(_) | Consequence::Wait(_)),
         freeze_for,
@@ -163,7 +163,7 @@ impl CallEnd<'_> {
 
     /// Whether what the call took of limits with a key is returned: the downstream is away because it refuses the
     /// credentials, so no recipient got anything, and few such calls are made.
-    const fn returns_units(&self, consequence: Consequence) -> bool {
+    const fn refunds_units(&self, consequence: Consequence) -> bool {
         let refuses = matches!(self.reply, Ok(status) if status.refuses_credentials);
         matches!(consequence, Consequence::Away(_)) && refuses && !self.has_rest
     }

@@ -142,7 +142,7 @@ impl AutoHeadroom {
 
     /// This headroom is the current one. A rise after a fall shows that another replica needs what was given
     /// up: the next fall waits four times as long. Two falls in a row show that none does.
-    pub fn in_force(&mut self, headroom: Headroom, now: Mono) {
+    pub fn note_current(&mut self, headroom: Headroom, now: Mono) {
         if headroom == self.current {
             return;
         }

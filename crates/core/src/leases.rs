@@ -57,7 +57,7 @@ pub enum Availability {
 impl Availability {
     /// Until when the limit is frozen or paused, if it is.
     #[must_use]
-    pub const fn shut(self) -> Option<(Mono, WaitReason)> {
+    pub const fn frozen_or_paused(self) -> Option<(Mono, WaitReason)> {
         match self {
             Self::Until(until, why @ (WaitReason::Frozen | WaitReason::Paused)) => {
                 Some((until, why))

@@ -4,7 +4,7 @@
 //! step. Whether "never over, never idle" holds then cannot be seen on a test machine. So what decides is here, apart
 //! from what acts: a decision takes what is known and `now`, and returns what is to be done. The daemon, the simulation
 //! of a fleet and the property tests drive the same schedules, schedulers, limits and gates, and the scripts in Redis
-//! are compared with it.
+//! are compared with them.
 //!
 //! **Public API**, from the limit inwards:
 //!
@@ -14,7 +14,7 @@
 //! | a paced limit: which slot is whose | [`schedule`] (the shared row), [`leases`] (a replica's slots of it), [`jitter`] (not all at once), [`pacing`], [`headroom`] (how late is too late), [`adaptive`] (a rate that follows refusals) |
 //! | every other limit: may this message go | [`limits`], one file a kind; [`limits::admission`] decides about many messages at once; [`distance`]: whether the store is near enough |
 //! | which message goes next | [`scheduler::Scheduler`], [`message`] (what is known of each), [`parking`] (fair between tenants), [`sharing`] (routes of one queue), [`byte_budget`] |
-//! | what an answer means, and what follows | [`judge`], [`after_call`], [`refusals`], [`breaker`], [`gate`], [`backoff`], [`dying`] (messages that die in a row) |
+//! | what an answer means, and what follows | [`judge`], [`after_call`], [`refusals`], [`breaker`], [`gate`], [`backoff`], [`unfit_run`] (messages that die in a row) |
 //! | whether a route makes progress | [`stall`] (it stands still), [`ages`] (of its messages) |
 //! | what the fleet agrees on | [`policy`] (the current limits), [`version`] (which of them), [`owner`] (whose they are), [`time`] (the store's clock and ours) |
 //! | what the queue is told | [`acks`], [`ladder`] (in which wait queue a message waits) |
@@ -37,7 +37,6 @@ pub mod breaker;
 pub mod byte_budget;
 pub mod calendar;
 pub mod distance;
-pub mod dying;
 pub mod gate;
 pub mod headroom;
 pub mod hours;
@@ -59,5 +58,6 @@ pub mod scheduler;
 pub mod sharing;
 pub mod stall;
 pub mod time;
+pub mod unfit_run;
 pub mod version;
 pub mod zone;

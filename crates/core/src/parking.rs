@@ -45,7 +45,7 @@ pub use busiest::BusiestTenants;
 const LATELY: Duration = Duration::from_secs(10);
 /// Tenants without messages that are remembered at most.
 const REMEMBERED: usize = 1024;
-/// Messages that any tenant may have in hand.
+/// Messages of any tenant that may be held.
 const FLOOR: u64 = 4;
 /// One message, in the millionths in which `may_park` is counted: it grows with each microsecond.
 const MESSAGE: u64 = 1_000_000;
@@ -130,13 +130,13 @@ pub struct Parking {
     kept: u64,
     /// Messages that are parked at most.
     most: u64,
-    /// In hand, of those that were never parked.
+    /// Held, of those that were never parked.
     held: u64,
-    /// Tenants with messages in hand, and tenants seen lately.
+    /// Tenants with held messages, and tenants seen lately.
     tenants: HashMap<u64, Tenant>,
     /// The sum of the weights of all tenants.
     weights: u64,
-    /// Tenants without messages in hand, by when they were seen.
+    /// Tenants without held messages, by when they were seen.
     idle: BTreeSet<(Mono, u64)>,
     /// Millionths of messages that may be parked now.
     may_park: u64,
@@ -145,7 +145,7 @@ pub struct Parking {
 }
 
 impl Parking {
-    /// Nothing in hand yet. At most `most` messages of the route may be parked (0: none).
+    /// Nothing is held yet. At most `most` messages of the route may be parked (0: none).
     #[must_use]
     pub fn new(prefetch: u16, most: u32) -> Self {
         let most = u64::from(most);
@@ -200,7 +200,7 @@ impl Parking {
         }
     }
 
-    /// How many of a tenant's messages may be in hand before more of them are parked.
+    /// How many of a tenant's messages may be held before more of them are parked.
     fn allowance(&self, share: TenantShare) -> u64 {
         let weight = u64::from(share.weight.get());
         let fair = 2 * self.kept * weight / self.weights.max(weight);

@@ -26,25 +26,25 @@ pub struct RouteStanding {
 /// Where a message of a route moves, by its place in `others`; `None`: it stays.
 ///
 /// `others` are the routes that may take it: those that consume the queue, and the standbys of this route.
-/// `home` is the one of them that received the message, if this route did not. A message goes home when its home route
-/// sends again: the message takes a place in the prefetch of that route, and that route might have no other message to
-/// send. If the home route needs a message for a probe and holds no message, one message goes home. If no route sends,
-/// all messages go home: then each route has messages to probe with.
+/// `received_by` is the one of them that received the message, if this route did not. A message goes back to that route
+/// when the route sends again: the message takes a place in the prefetch of the route, which might have no other
+/// message to send. If that route needs a message for a probe and holds none, one message goes back to it. If no route
+/// sends, every message goes back to the route that received it: then each route has messages to probe with.
 ///
 /// # Panics
-/// When `home` is no place in `others`.
+/// When `received_by` is no place in `others`.
 #[must_use]
 pub fn route_for(
     own: RouteStanding,
     others: &[RouteStanding],
-    home: Option<usize>,
+    received_by: Option<usize>,
 ) -> Option<usize> {
-    let at_home = |place: &usize| {
+    let is_wanted_there = |place: &usize| {
         let standing = others[*place];
         let is_wanted = standing.probes && standing.held == 0;
         standing.sends && !(own.is_standby && standing.is_late) || is_wanted
     };
-    if let Some(place) = home.filter(at_home) {
+    if let Some(place) = received_by.filter(is_wanted_there) {
         return Some(place);
     }
     if own.sends {
@@ -52,7 +52,7 @@ pub fn route_for(
     }
     let sending = others.iter().enumerate().filter(|(_, other)| other.sends);
     let least = sending.min_by_key(|(_, other)| (other.is_standby, other.held));
-    least.map(|(place, _)| place).or(home)
+    least.map(|(place, _)| place).or(received_by)
 }
 
 /// The standby that takes a message that just came to a late route, by its place in `others`: one that holds less than

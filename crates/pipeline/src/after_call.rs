@@ -72,8 +72,8 @@ impl AnsweredCall {
             mut unspent,
             ..
         } = self;
-        if follows.returns_units {
-            unspent.return_key_units(taken, &job.own_keys());
+        if follows.refunds_units {
+            unspent.refund_key_units(taken, &job.own_keys());
         }
         let detail = &judgement.detail;
         tell_gate(&job, &follows, detail, pacer);

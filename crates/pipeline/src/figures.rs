@@ -124,7 +124,7 @@ impl<'a> Figures<'a> {
     /// Corrects and tightens the limits, as was decided.
     pub(super) fn carry_out(&self, follows: &AfterCall) {
         // What it took of keys is returned as a whole: a correction would give some of these units back again.
-        if !follows.returns_units {
+        if !follows.refunds_units {
             self.correct_used(&follows.used);
         }
         self.tighten(&follows.quotas);

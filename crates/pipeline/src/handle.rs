@@ -94,7 +94,7 @@ pub(super) struct PacerHandle {
 }
 
 impl PacerHandle {
-    /// The way to the pacer that receives `events`.
+    /// A handle of the pacer that receives `events`.
     pub(super) fn new(
         name: Arc<str>,
         slots: SlotSource,

@@ -271,7 +271,7 @@ impl RouteMeters {
     }
 
     /// This many messages are in a part of the route's queues (`QueuePart::label`).
-    pub fn stand(&self, part: &'static str, count: u64) {
+    pub fn set_in_queue(&self, part: &'static str, count: u64) {
         self.queue_messages.set(part, count as f64);
         if part == QueuePart::Ready.label() {
             self.ready.store(count, Ordering::Relaxed);
@@ -279,12 +279,12 @@ impl RouteMeters {
     }
 
     /// This many messages are gone from a queue of ours.
-    pub fn vanished(&self, part: &'static str, count: u64) {
+    pub fn count_vanished(&self, part: &'static str, count: u64) {
         self.vanished.increment(part, count);
     }
 
     /// A queue of the route is gone.
-    pub fn gone(&self, part: &'static str) {
+    pub fn count_gone(&self, part: &'static str) {
         self.queues_gone.increment(part, 1);
     }
 

@@ -148,7 +148,7 @@ pub(super) struct Parts {
 }
 
 impl Pacer {
-    /// Starts the thread. `handle` is the way to it.
+    /// Starts the thread. `handle` sends events to it.
     pub(super) fn start(handle: Arc<PacerHandle>, parts: Parts, health: &Health) -> io::Result<()> {
         let Parts {
             scheduler,

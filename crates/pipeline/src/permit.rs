@@ -5,16 +5,16 @@
 //! until its permit is dropped; what it holds of `once` limits is kept in its [`Claims`].
 //!
 //! A call whose task ends before its answer (it panicked, or the grace of a stop is over) may have arrived: nothing is
-//! given back then, and its claims become unknown.
+//! refunded then, and its claims become unknown.
 //!
 //! While the downstream is away because it refuses the credentials, no recipient gets anything. What a probe took of
-//! limits with a key is given back then, as for a call that was not sent. Otherwise the probes of an outage of seconds
+//! limits with a key is refunded then, as for a call that was not sent. Otherwise the probes of an outage of seconds
 //! would use up what a recipient may get in a day.
 //!
 //! | module | what it is |
 //! |---|---|
 //! | `claims` | what a call holds of its `once` limits until its result is known |
-//! | `refunder` | the task that returns what was not used, renews calls in flight, and writes down what was accepted |
+//! | `refunder` | the task that refunds what was not used, renews calls in flight, and writes down what was accepted |
 //! | `corrections` | what answers reported about keys, until the refunder writes it |
 //! | `tickets` | the names of messages and calls in their limits |
 
@@ -69,7 +69,7 @@ impl Permit {
         }))
     }
 
-    /// Waits for the end of the call. If it is dropped before, nothing is given back.
+    /// Waits for the end of the call. If it is dropped before, nothing is refunded.
     pub(super) async fn during<T>(&mut self, call: impl Future<Output = T>) -> T {
         self.set_called(true);
         let end = call.await;
@@ -94,7 +94,7 @@ impl Permit {
     }
 
     /// These units were consumed, and those of the keys are not spent after all.
-    pub(super) fn return_key_units(&mut self, units: Vec<GrantedCharge>, keys: &[KeyId]) {
+    pub(super) fn refund_key_units(&mut self, units: Vec<GrantedCharge>, keys: &[KeyId]) {
         let of_keys = units.into_iter().filter(|granted_charge| {
             let charge = granted_charge.charge();
             keys.contains(&key_id(&charge.limit.name, charge.key))
@@ -121,7 +121,7 @@ impl Permit {
         (claims, Self(Some(unspent)))
     }
 
-    /// Gives back what is left, and waits for that: before the message asks its limits again for another route, where
+    /// Refunds what is left, and waits for that: before the message asks its limits again for another route, where
     /// its own units could deny it.
     pub(super) async fn refund(mut self) {
         if let Some(taken) = &mut self.0 {

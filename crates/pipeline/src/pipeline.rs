@@ -23,7 +23,7 @@ use super::pacer::{Pacer, Parts};
 use super::permit::refunder::Refunder;
 use super::permit::tickets::Tickets;
 use super::policies::adapting::Adapting;
-use super::policies::owner::Ownership;
+use super::policies::owner::RegistrationState;
 use super::policies::{FileWatch, KeyedPolicy, PolicyDeclarer, PolicyWatch};
 use super::policies::{owner, pause};
 use super::route::Route;
@@ -94,7 +94,7 @@ pub struct PipelineSpec {
     /// The keyed limits whose policies may change while they run.
     pub keyed_policies: Vec<KeyedPolicy>,
     /// Whether the names of its limits and routes belong to this fleet.
-    pub ownership: watch::Receiver<Ownership>,
+    pub ownership: watch::Receiver<RegistrationState>,
 }
 
 /// A running pipeline.
@@ -113,7 +113,7 @@ pub struct Pipeline {
     tickets: Arc<Tickets>,
     /// The limits whose policies this replica declares.
     declarers: Vec<PolicyDeclarer>,
-    ownership: watch::Receiver<Ownership>,
+    ownership: watch::Receiver<RegistrationState>,
     jitter: Jitter,
 }
 

@@ -4,7 +4,7 @@
 //! queue (`route::sharing`). Decoded messages go to the pacer's loop as `PacerEvent::Decoded` (`pacer::events`,
 //! `on_event`), and from there into the scheduler.
 //!
-//! While messages die in a row (`core::dying`), those that cannot be sent are set aside. If these are too many,
+//! While messages die in a row (`core::unfit_run`), those that cannot be sent are set aside. If these are too many,
 //! nothing is decoded for a while: the others wait in the channel, as many as the prefetch, and are given back
 //! before the broker's ack timeout.
 //!

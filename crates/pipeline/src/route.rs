@@ -29,9 +29,9 @@ use std::fmt;
 use std::sync::Arc;
 
 use sluiced_core::breaker::BreakerRule;
-use sluiced_core::dying::Dying;
 use sluiced_core::message::KeyId;
 use sluiced_core::scheduler::Needs;
+use sluiced_core::unfit_run::UnfitRun;
 use sluiced_ports::downstream::{Downstream, Facts};
 use sluiced_ports::limits::{KeyedLimit, key_id, limit_key};
 use sluiced_ports::queue::Subscription;
@@ -186,7 +186,7 @@ impl Route {
         let gate = Arc::new(RouteGate::new(&name, hours, spec.breaker, &meters));
         let calls = Arc::new(Calls::new(&gate, &meters));
         let sharing = Arc::new(Sharing::new(&name, &rules, &gate, &calls, &meters));
-        let dying = Dying::new(rules.max_unfit_in_a_row);
+        let dying = UnfitRun::new(rules.max_unfit_in_a_row);
         let fitness = Arc::new(Fitness::new(&name, dying, &meters, &sharing));
         let holding = Holding::new(&name, &rules, &meters, &subscription, &sharing);
         let tap = RouteTap {

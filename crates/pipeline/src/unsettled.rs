@@ -37,7 +37,7 @@ impl UnsettledMessage {
         self.delivery.as_ref().expect(TAKEN_ONCE)
     }
 
-    /// The same, to be changed.
+    /// The delivery, mutable.
     pub(super) fn delivery_mut(&mut self) -> &mut Delivery {
         self.delivery.as_mut().expect(TAKEN_ONCE)
     }

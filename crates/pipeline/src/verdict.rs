@@ -9,13 +9,13 @@ use std::time::Duration;
 
 use tracing::info;
 
-use sluiced_core::dying::{ASIDE, WhenUnfit};
 use sluiced_core::gate::OnDenied;
 use sluiced_core::judge::DeadReason;
 use sluiced_core::limits::Room;
 use sluiced_core::message::TenantShare;
 use sluiced_core::parking::ParkedQueue;
 use sluiced_core::time::{StoreTime, micros};
+use sluiced_core::unfit_run::{ASIDE, WhenUnfit};
 use sluiced_ports::clock;
 use sluiced_ports::downstream::Answer;
 use sluiced_ports::message::{HeaderValue, header};

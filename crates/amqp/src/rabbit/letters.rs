@@ -23,8 +23,8 @@
 //! may change.
 //!
 //! The replicas watch how many dead letters there are, and report it if they are purged (`vanished`). Letters that are
-//! read are not counted by the broker meanwhile, and may be gone afterwards. So a reader leaves a sign: a queue beside
-//! the dead letters that ends by itself (`is_read`). Without the right to declare it there is none.
+//! read are not counted by the broker meanwhile, and may be gone afterwards. So a reader announces itself: it declares
+//! a queue beside the dead letters that ends by itself (`is_read`). Without the right to declare it there is none.
 
 mod moving;
 
@@ -63,7 +63,7 @@ const RETURN: Duration = Duration::from_secs(2);
 const CHECK_INTERVAL: Duration = Duration::from_millis(5);
 /// How long a reader can be seen after it took letters: longer than the replicas need to count them twice.
 const READER_STAYS: Duration = Duration::from_secs(60);
-/// How often a reader renews its sign.
+/// How often a reader announces itself.
 const READER_EVERY: Duration = Duration::from_secs(20);
 /// How long closing the connections may take.
 const CLOSING: Duration = Duration::from_secs(1);
@@ -99,8 +99,8 @@ pub struct Letters {
     gone: u32,
     /// Acknowledgements that the queue may not have taken yet.
     unsure: usize,
-    /// When the sign of a reader was left last.
-    signed: Option<Instant>,
+    /// When the reader was announced last.
+    announced: Option<Instant>,
 }
 
 /// The queue that is there while letters are read.
@@ -172,7 +172,7 @@ impl Letters {
             returned_too_often: Vec::new(),
             gone: 0,
             unsure: 0,
-            signed: None,
+            announced: None,
         }))
     }
 
@@ -218,7 +218,7 @@ impl Letters {
     }
 
     async fn get(&mut self, count: u32) -> Result<Vec<Option<Letter>>, RabbitError> {
-        self.sign().await;
+        self.announce_reader().await;
         let options = BasicGetOptions { no_ack: false };
         let mut asks: FuturesOrdered<_> = (0..count)
             .map(|_| self.channel.basic_get(self.queue.as_str().into(), options))
@@ -246,14 +246,15 @@ impl Letters {
         Ok(letters.collect())
     }
 
-    /// Leaves the sign of a reader. Without the right to do so the replicas may report what is read as gone.
-    async fn sign(&mut self) {
-        let is_fresh = self.signed.is_some_and(|at| at.elapsed() < READER_EVERY);
+    /// Declares the queue that tells the replicas that letters are being read. Without the right to declare it, they
+    /// may report these letters as gone.
+    async fn announce_reader(&mut self) {
+        let is_fresh = self.announced.is_some_and(|at| at.elapsed() < READER_EVERY);
         // Other queues are only looked at.
         if is_fresh || !self.queue.ends_with(".dead") {
             return;
         }
-        self.signed = Some(Instant::now());
+        self.announced = Some(Instant::now());
         if let Err(error) = self
             .live
             .declare_short_lived(&reader_queue_of(&self.queue), READER_STAYS)

@@ -22,9 +22,9 @@ pub struct AfterCall {
     pub tries: Tries,
     /// What the store is told about the claims of the message in its `once` limits.
     pub claims: ClaimsEnd,
-    /// What the call took of limits with a key is returned: the downstream is away because it refuses the credentials,
+    /// What the call took of limits with a key is refunded: the downstream is away because it refuses the credentials,
     /// and one call at a time probes. Where others are accepted meanwhile, a refused call may have counted.
-    pub returns_units: bool,
+    pub refunds_units: bool,
     /// The downstream refused the message for now: that is counted with the denials.
     pub is_refused: bool,
     /// The call before was refused without a named reason, and this one is accepted: so the call before came too early.

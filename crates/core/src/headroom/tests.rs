@@ -52,7 +52,7 @@ impl Fleet {
                     self.current = wanted;
                     self.updates += 1;
                     for each in &mut self.replicas {
-                        each.in_force(wanted, now);
+                        each.note_current(wanted, now);
                     }
                 }
                 short += u32::from(seen.way.is_some_and(|way| way > self.current.way));
@@ -190,7 +190,7 @@ fn the_whole_falls_only_when_no_call_counts_that_was_allowed_to_leave_later() {
                 "at {second} s: {current:?} to {wanted:?} after {latest:?}"
             );
         }
-        follow.in_force(wanted, now);
+        follow.note_current(wanted, now);
         before.push((now, wanted.late));
         current = wanted;
     }

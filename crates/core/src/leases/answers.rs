@@ -144,13 +144,13 @@ impl LeaseHolder {
         let Some(here) = self.clock.to_store(now) else {
             return;
         };
-        let until = self.clock.to_mono(freeze.until).unwrap_or_default();
-        self.unconfirmed = self.unconfirmed.filter(|end| until + CONFIRMS < *end);
         let off = here.since(freeze.now).max(freeze.now.since(here));
         if self.generation.number() == Some(freeze.generation) && off <= NOTICE_TOLERANCE {
+            let until = self.clock.to_mono(freeze.until).unwrap_or_default();
+            self.unconfirmed = self.unconfirmed.filter(|end| until + CONFIRMS < *end);
             self.close_at_least_until(freeze.until);
         } else {
-            // Its times are on a clock of another generation.
+            // Its times are on a clock of another generation, or it is of another database of the same Redis.
             let soon = now + self.jitter.of(NOTICE_DELAY_MAX);
             self.asks.due = self.asks.due.or(Some(soon));
         }

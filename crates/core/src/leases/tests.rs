@@ -335,6 +335,21 @@ fn a_refusal_counts_although_the_store_does_not_know_of_it() {
     };
     holder.note_answer(&restarted, now);
     assert!(frozen(&holder, now));
+    // Nor does a notice from another database of the same Redis.
+    let foreign = Freeze {
+        now: answer(now).now,
+        until: answer(now).now + minute,
+        generation: GENERATION + 7,
+    };
+    holder.note_freeze(&foreign, now);
+    now = now + Duration::from_secs(1);
+    holder.ask(now, 3, &LeaseHint::PLAIN).expect("an ask");
+    let unchanged = LeaseAnswer {
+        generation: GENERATION + 1,
+        ..answer(now)
+    };
+    holder.note_answer(&unchanged, now);
+    assert!(frozen(&holder, now));
     // The store knows: from now on its word counts, such as an operator's end.
     let told = Freeze {
         now: answer(now).now,

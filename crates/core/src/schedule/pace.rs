@@ -55,7 +55,7 @@ pub struct Pace {
 }
 
 impl Pace {
-    /// The pace that keeps `rate` in any window, when calls arrive at most `headroom` apart from
+    /// The pace that keeps `rate` in any window, when calls arrive at most `headroom` after
     /// their slots: its period is the window and the headroom. A horizon beyond a minute counts as
     /// a minute, a headroom beyond 366 days as that.
     #[must_use]

@@ -35,7 +35,7 @@ impl<T: Queued> Scheduler<T> {
         let pacing = self.pacing.availability(now);
         match questions.and_then(Questions::failing_since) {
             // A known freeze lasts, whether questions are answered or not.
-            Some(since) if pacing.shut().is_none() => Availability::OutOfReach(since),
+            Some(since) if pacing.frozen_or_paused().is_none() => Availability::OutOfReach(since),
             _ => pacing,
         }
     }

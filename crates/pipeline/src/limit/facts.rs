@@ -15,11 +15,11 @@ pub trait FileLimit<T>: fmt::Debug + Send + Sync {
     ///
     /// # Errors
     /// When the policy cannot be used here: in words.
-    fn under(&self, policy: &str) -> Result<InForce<T>, String>;
+    fn under(&self, policy: &str) -> Result<CurrentLimit<T>, String>;
 }
 
 /// A limit under its current policy.
-pub struct InForce<T> {
+pub struct CurrentLimit<T> {
     /// What its pacers use.
     pub used: T,
     pub facts: LimitFacts,
@@ -63,9 +63,9 @@ pub struct RateBounds {
     pub units: u32,
 }
 
-impl<T> fmt::Debug for InForce<T> {
+impl<T> fmt::Debug for CurrentLimit<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("InForce")
+        f.debug_struct("CurrentLimit")
             .field("facts", &self.facts)
             .finish_non_exhaustive()
     }

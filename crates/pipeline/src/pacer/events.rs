@@ -175,7 +175,10 @@ impl Pacer {
     /// the same: the store is asked again only if the known freeze ends earlier, by more than the rounding of
     /// a reset.
     fn on_quota_low(&mut self, left: u64, length: Duration, now: Mono) {
-        let shut = self.scheduler.availability(Needs::Slot, now).shut();
+        let shut = self
+            .scheduler
+            .availability(Needs::Slot, now)
+            .frozen_or_paused();
         let known_end = shut.map(|(end, _)| end);
         if known_end.is_none_or(|end| now + length > end + ROUNDED) {
             self.scheduler.pacing_mut().freeze_by_answer(length, now);

@@ -1,7 +1,7 @@
 //! The messages of a pacer outside of its scheduler: how they come in, come back, and leave.
 //!
 //! What a message took of its keyed limits and did not use is returned before it goes on: otherwise it could be denied
-//! because of its own units. So units are returned first ([`Pacer::return_units`]), and
+//! because of its own units. So units are returned first ([`Pacer::refund_units`]), and
 //! then the message waits again or moves to another route ([`Pacer::go_on`]).
 
 use std::sync::Arc;
@@ -58,7 +58,7 @@ impl Pacer {
         if let Some(to) = to
             && waiting.job.may_move()
         {
-            return self.return_units(vec![waiting], AfterRefund::Move(to));
+            return self.refund_units(vec![waiting], AfterRefund::Move(to));
         }
         if waiting.job.arrival.is_none() {
             self.arrivals += 1;
@@ -75,10 +75,10 @@ impl Pacer {
 
     /// Messages that were not sent wait again in their places, once what they took of their limits is returned.
     pub(super) fn put_back(&mut self, messages: Vec<WaitingMessage>) {
-        self.return_units(messages, AfterRefund::WaitAgain);
+        self.refund_units(messages, AfterRefund::WaitAgain);
     }
 
-    fn return_units(&mut self, mut messages: Vec<WaitingMessage>, next: AfterRefund) {
+    fn refund_units(&mut self, mut messages: Vec<WaitingMessage>, next: AfterRefund) {
         let each = messages.iter_mut();
         let granted: Vec<_> = each
             .flat_map(|waiting| waiting.permit.take_refundable())

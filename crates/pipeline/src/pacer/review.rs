@@ -14,7 +14,7 @@ impl Pacer {
     pub(super) fn review(&mut self, now: Mono) -> Mono {
         self.heartbeat.beat(now);
         let availability = self.scheduler.availability(Needs::Slot, now);
-        let shut = availability.shut();
+        let shut = availability.frozen_or_paused();
         let is_shut = u8::from(shut.is_some());
         self.handle.meters.frozen.set(f64::from(is_shut));
         let mut waits = vec![(WaitReason::Frozen, WaitsFor::Freeze)];

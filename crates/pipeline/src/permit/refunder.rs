@@ -36,7 +36,7 @@ const GATHER: Duration = Duration::from_millis(25);
 /// Calls that ended while the store was away are released again after this.
 const RELEASE_AGAIN: Duration = Duration::from_secs(1);
 
-/// The way to a pacer's refunder.
+/// Sends work to the refunder of a pacer.
 #[derive(Clone, Debug)]
 pub(crate) struct Refunder {
     entries: mpsc::UnboundedSender<ToRefunder>,

@@ -45,7 +45,7 @@ impl Adapting {
         let mut adaptive = before
             .filter(|adaptive| *adaptive.rule() == rule)
             .unwrap_or_else(|| Adaptive::new(rule, units, now));
-        adaptive.in_force(units, now);
+        adaptive.note_current(units, now);
         self.current = Some((adaptive, Arc::clone(policy)));
     }
 

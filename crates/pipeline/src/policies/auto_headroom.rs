@@ -74,7 +74,7 @@ impl LimitHeadroom {
         };
         let headroom = policy.facts.headroom;
         let mut auto = before.unwrap_or_else(|| AutoHeadroom::new(headroom, now));
-        auto.in_force(headroom, now);
+        auto.note_current(headroom, now);
         self.known = Some(HeadroomState {
             policy: Arc::clone(policy),
             bounds,

@@ -8,7 +8,7 @@ use tracing::{debug, error, info, warn};
 use super::PolicyDeclarer;
 use super::auto_headroom::{CHECK_INTERVAL, HeadroomUpdate, LimitHeadroom};
 use crate::limit::CurrentPolicy;
-use crate::limit::facts::{FileLimit, InForce};
+use crate::limit::facts::{CurrentLimit, FileLimit};
 use crate::meters::PolicyMeters;
 use sluiced_core::policy::{LimitPolicy, Origin, as_written};
 use sluiced_ports::clock;
@@ -81,7 +81,9 @@ impl KnownPolicy {
         let stored = Arc::new(policy);
         self.known = Some(Arc::clone(&stored));
         match file.under(&stored.text) {
-            Ok(InForce { used, facts }) => Some((Arc::new(CurrentPolicy { stored, facts }), used)),
+            Ok(CurrentLimit { used, facts }) => {
+                Some((Arc::new(CurrentPolicy { stored, facts }), used))
+            }
             Err(why) => {
                 error!(limit = %self.limit, policy = stored.text, why,
                     "the current policy cannot be read here; nothing is sent under this limit");

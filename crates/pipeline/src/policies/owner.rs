@@ -29,7 +29,7 @@ const LEAVE_BOUND: Duration = Duration::from_secs(1);
 
 /// Whether the names of this replica are those of its fleet.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Ownership {
+pub enum RegistrationState {
     /// The fleet has no name yet, or the store has not answered.
     Unknown,
     /// All names belong to this fleet.
@@ -38,7 +38,7 @@ pub enum Ownership {
     Refused(Arc<str>),
 }
 
-impl Ownership {
+impl RegistrationState {
     const fn is_registered(&self) -> bool {
         matches!(self, Self::Registered)
     }
@@ -46,12 +46,16 @@ impl Ownership {
 
 /// `task`, begun once the names are registered.
 pub(crate) fn once_registered<T: Future<Output = ()>>(
-    ownership: &watch::Receiver<Ownership>,
+    ownership: &watch::Receiver<RegistrationState>,
     task: T,
 ) -> impl Future<Output = ()> + use<T> {
     let mut ownership = ownership.clone();
     async move {
-        if ownership.wait_for(Ownership::is_registered).await.is_err() {
+        if ownership
+            .wait_for(RegistrationState::is_registered)
+            .await
+            .is_err()
+        {
             // The registration is not kept up any more: the process ends.
             std::future::pending().await
         }
@@ -61,7 +65,7 @@ pub(crate) fn once_registered<T: Future<Output = ()>>(
 
 /// The names of a replica.
 #[derive(Debug)]
-pub struct Owner {
+pub struct RegistrationSpec {
     pub store: Arc<dyn Store>,
     /// What the store's keys start with.
     pub prefix: String,
@@ -72,9 +76,9 @@ pub struct Owner {
     pub names: Vec<(String, bool)>,
 }
 
-impl Owner {
+impl RegistrationSpec {
     /// Registers the names again and again, and shows the result. Ends if the fleet never gets a name.
-    async fn keep(mut self, shown: watch::Sender<Ownership>, ready: watch::Sender<Link>) {
+    async fn keep(mut self, shown: watch::Sender<RegistrationState>, ready: watch::Sender<Link>) {
         let Some(registration) = self.registration().await else {
             return;
         };
@@ -89,7 +93,10 @@ impl Owner {
                 Ok(foreign) if foreign.is_empty() => {
                     failures.succeeded();
                     ready.send_replace(Link::Up);
-                    if !shown.send_replace(Ownership::Registered).is_registered() {
+                    if !shown
+                        .send_replace(RegistrationState::Registered)
+                        .is_registered()
+                    {
                         info!(
                             fleet = registration.shown(),
                             "the limits and routes in Redis are those of this fleet"
@@ -101,7 +108,7 @@ impl Owner {
                     let refusal: Arc<str> =
                         owner::in_words(registration.shown(), &self.prefix, &foreign).into();
                     ready.send_replace(Link::Down(Arc::clone(&refusal)));
-                    shown.send_replace(Ownership::Refused(refusal));
+                    shown.send_replace(RegistrationState::Refused(refusal));
                     RENEWED
                 }
                 Err(error) => {
@@ -135,8 +142,8 @@ impl Owner {
 
 /// The registration of this replica, which is kept up until this is dropped.
 #[derive(Debug)]
-pub struct Owned {
-    ownership: watch::Receiver<Ownership>,
+pub struct RegistrationHandle {
+    ownership: watch::Receiver<RegistrationState>,
     /// `None`: the store is of this process alone.
     kept: Option<KeptRegistration>,
 }
@@ -149,20 +156,20 @@ struct KeptRegistration {
     replica: String,
 }
 
-impl Owned {
+impl RegistrationHandle {
     /// Where no other process has the store.
     #[must_use]
     pub fn alone() -> Self {
         Self {
-            ownership: watch::channel(Ownership::Registered).1,
+            ownership: watch::channel(RegistrationState::Registered).1,
             kept: None,
         }
     }
 
     /// Starts to register. Must be called inside a tokio runtime.
     #[must_use]
-    pub fn keep(owner: Owner) -> Self {
-        let (shown, ownership) = watch::channel(Ownership::Unknown);
+    pub fn keep(owner: RegistrationSpec) -> Self {
+        let (shown, ownership) = watch::channel(RegistrationState::Unknown);
         let (ready, link) = watch::channel(Link::Connecting);
         let (store, replica) = (Arc::clone(&owner.store), owner.replica.clone());
         Self {
@@ -178,7 +185,7 @@ impl Owned {
 
     /// For tasks that wait until the names are registered.
     #[must_use]
-    pub fn ownership(&self) -> watch::Receiver<Ownership> {
+    pub fn ownership(&self) -> watch::Receiver<RegistrationState> {
         self.ownership.clone()
     }
 
@@ -191,7 +198,7 @@ impl Owned {
     /// Waits until another fleet has a name of this replica, and returns the sentence about it.
     pub async fn refused(&mut self) -> Arc<str> {
         loop {
-            if let Ownership::Refused(why) = &*self.ownership.borrow_and_update() {
+            if let RegistrationState::Refused(why) = &*self.ownership.borrow_and_update() {
                 return Arc::clone(why);
             }
             if self.ownership.changed().await.is_err() {

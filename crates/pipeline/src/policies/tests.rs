@@ -1,7 +1,7 @@
 //! What a change of a policy is ascribed to, and that a changed file is noticed.
 
 use super::*;
-use crate::limit::facts::{InForce, LimitFacts};
+use crate::limit::facts::{CurrentLimit, LimitFacts};
 use sluiced_core::headroom::Headroom;
 use sluiced_core::policy::LimitPolicy;
 use sluiced_core::policy::Origin;
@@ -19,8 +19,8 @@ impl FileLimit<String> for Rate {
         format!("kind=paced rate={}", self.0)
     }
 
-    fn under(&self, policy: &str) -> Result<InForce<String>, String> {
-        Ok(InForce {
+    fn under(&self, policy: &str) -> Result<CurrentLimit<String>, String> {
+        Ok(CurrentLimit {
             used: policy.to_owned(),
             facts: LimitFacts {
                 is_paced: true,

@@ -1,7 +1,7 @@
 //! Whether the messages of a route can be sent at all.
 //!
 //! A message is unfit where no request can be made from it, or where a limit can never let it pass. Once many in a row
-//! have died like this, `core::dying` lets none die: unfit messages are set aside in a wait queue with the reason,
+//! have died like this, `core::unfit_run` lets none die: unfit messages are set aside in a wait queue with the reason,
 //! and are tried again when they come back. The route is not ready meanwhile.
 
 use std::sync::{Arc, Mutex};
@@ -10,7 +10,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tracing::{info, warn};
 
-use sluiced_core::dying::{Dying, WhenUnfit};
+use sluiced_core::unfit_run::{UnfitRun, WhenUnfit};
 use sluiced_ports::clock;
 use sluiced_ports::link::Link;
 use sluiced_ports::lock;
@@ -27,7 +27,7 @@ pub(crate) struct Fitness {
     route: Arc<str>,
     meters: Arc<RouteMeters>,
     sharing: Arc<Sharing>,
-    dying: Mutex<Dying>,
+    dying: Mutex<UnfitRun>,
     /// Down while unfit messages are set aside.
     link: watch::Sender<Link>,
     aside_log: LogLimit,
@@ -37,7 +37,7 @@ pub(crate) struct Fitness {
 impl Fitness {
     pub(super) fn new(
         route: &Arc<str>,
-        dying: Dying,
+        dying: UnfitRun,
         meters: &Arc<RouteMeters>,
         sharing: &Arc<Sharing>,
     ) -> Self {

@@ -65,7 +65,7 @@ impl<'a, W: FleetWatch> Fleet<'a, W> {
             return;
         };
         if let Some(headroom) = limits.headroom() {
-            in_force(&mut replica.follow, headroom, mono);
+            note_current(&mut replica.follow, headroom, mono);
         }
         if let Some(limit) = self.setting.auto_headroom {
             let measured = measured(replica, &limit, mono);
@@ -167,9 +167,9 @@ fn measured(replica: &mut SimulatedReplica<'_>, limit: &AutoHeadroomLimit, mono:
 }
 
 /// A replica receives another headroom.
-fn in_force(follow: &mut Option<AutoHeadroom>, headroom: Headroom, now: Mono) {
+fn note_current(follow: &mut Option<AutoHeadroom>, headroom: Headroom, now: Mono) {
     match follow {
-        Some(follow) => follow.in_force(headroom, now),
+        Some(follow) => follow.note_current(headroom, now),
         None => *follow = Some(AutoHeadroom::new(headroom, now)),
     }
 }

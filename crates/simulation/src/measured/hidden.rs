@@ -105,7 +105,7 @@ impl MeasuringReplica {
         };
         let says = hidden > Some(self.headroom.way);
         if let Some(wanted) = self.follow.wanted(measured, &self.bounds, now) {
-            self.follow.in_force(wanted, now);
+            self.follow.note_current(wanted, now);
             self.headroom = wanted;
         }
         says

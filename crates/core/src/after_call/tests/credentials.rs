@@ -36,7 +36,7 @@ fn a_call_with_replaced_credentials_does_not_count() {
         };
         assert_eq!(follows.next, again);
         assert_eq!(follows.claims, ClaimsEnd::Released);
-        assert!(!follows.returns_units, "others may be accepted");
+        assert!(!follows.refunds_units, "others may be accepted");
     }
 }
 
@@ -45,12 +45,12 @@ fn a_call_with_replaced_credentials_does_not_count() {
 fn units_are_returned_while_the_credentials_are_refused_for_all() {
     let transient = Outcome::Transient { wait: None };
     let refused = answered(transient, 403);
-    assert!(away(&refused).returns_units);
-    assert!(!alone(&refused).returns_units, "others may be accepted");
-    assert!(!away(&answered(transient, 503)).returns_units);
+    assert!(away(&refused).refunds_units);
+    assert!(!alone(&refused).refunds_units, "others may be accepted");
+    assert!(!away(&answered(transient, 503)).refunds_units);
     let partly_taken = CallEnd {
         has_rest: true,
         ..refused
     };
-    assert!(!away(&partly_taken).returns_units, "a part was taken");
+    assert!(!away(&partly_taken).refunds_units, "a part was taken");
 }

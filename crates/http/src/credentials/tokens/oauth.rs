@@ -49,7 +49,7 @@ pub(super) enum OauthSource {
 enum TokenStep {
     /// The token is asked for.
     Ask(Box<Request<Full<Bytes>>>),
-    /// This is one, and this long it lasts.
+    /// The token itself, and how long it is valid.
     Made(String, Duration),
 }
 

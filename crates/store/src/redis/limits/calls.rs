@@ -1,4 +1,5 @@
-//! The port to keyed limits. The beat starts with the first question.
+//! Implements the port `LimitStore`. The first call also starts the task that asks Redis twice a second
+//! (`limits::generation::BEAT`).
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

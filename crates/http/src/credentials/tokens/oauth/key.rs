@@ -49,7 +49,7 @@ enum SigningKey {
 /// Whether a key can be read from this file.
 ///
 /// # Errors
-/// Why not, and what would be right. Never a part of it.
+/// With the reason and a valid form. The text never has a part of the key.
 pub(super) fn check(file: &str) -> Result<(), String> {
     open(file).map(drop)
 }

@@ -30,7 +30,7 @@ pub enum WhenUnfit {
 
 /// Messages of one route that cannot be sent, as one replica saw them.
 #[derive(Clone, Copy, Debug)]
-pub struct Dying {
+pub struct UnfitRun {
     /// None dies after this many in a row; `None`: all die.
     most: Option<NonZeroU32>,
     in_a_row: u32,
@@ -39,7 +39,7 @@ pub struct Dying {
     aside: u32,
 }
 
-impl Dying {
+impl UnfitRun {
     /// Nothing died yet.
     #[must_use]
     pub const fn new(most: Option<NonZeroU32>) -> Self {
@@ -100,8 +100,8 @@ mod tests {
 
     const START: Mono = Mono::from_micros(7_000_000);
 
-    fn setting_aside(most: u32) -> Dying {
-        let mut dying = Dying::new(NonZeroU32::new(most));
+    fn setting_aside(most: u32) -> UnfitRun {
+        let mut dying = UnfitRun::new(NonZeroU32::new(most));
         for _ in 0..most {
             assert_eq!(dying.record_unfit(START), WhenUnfit::Dies);
         }
@@ -110,7 +110,7 @@ mod tests {
 
     #[test]
     fn after_so_many_in_a_row_none_dies_until_one_can_be_sent() {
-        let mut dying = Dying::new(NonZeroU32::new(3));
+        let mut dying = UnfitRun::new(NonZeroU32::new(3));
         for is_fit in [false, false, true, false, false] {
             assert!(!dying.sets_aside());
             if is_fit {
@@ -174,7 +174,7 @@ mod tests {
 
     #[test]
     fn it_can_be_switched_off() {
-        let mut dying = Dying::new(None);
+        let mut dying = UnfitRun::new(None);
         (0..1000).for_each(|_| assert_eq!(dying.record_unfit(START), WhenUnfit::Dies));
         assert_eq!((dying.pause_left(START), dying.sets_aside()), (None, false));
     }
