@@ -98,7 +98,7 @@ impl Secret {
         }))
     }
 
-    /// The current secret, or the last one that could be read. Blocks for [`READING`] at most.
+    /// The current secret, or the last one that could be read. Blocks for 100 ms at most.
     #[must_use]
     pub fn get(&self) -> SecretString {
         if self.0.read.is_none() {
