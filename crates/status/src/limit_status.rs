@@ -26,7 +26,7 @@ pub struct LimitStatus {
     pub version: Option<u64>,
     /// Whether the policy is that of a file, or an operator set it.
     pub origin: Option<String>,
-    /// Who set it.
+    /// The operator or the replica that set it.
     pub by: Option<String>,
     /// When that was.
     pub since: Option<Timestamp>,
@@ -80,7 +80,7 @@ impl LimitStatus {
 /// Whether a limit grants anything now. Where several reasons hold, the first of these counts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LimitState {
-    /// An operator paused it; `by`: who did.
+    /// An operator paused it; `by`: the operator.
     Paused { left: Duration, by: String },
     /// The downstream asked to wait.
     Frozen { left: Duration },
@@ -91,7 +91,7 @@ pub enum LimitState {
 }
 
 impl LimitState {
-    /// The state of a limit, from how long each reason still holds: a pause and who asked for it, a freeze, a loss and
+    /// The state of a limit, from how long each reason still holds: a pause and the operator that asked for it, a freeze, a loss and
     /// what is known of it.
     #[must_use]
     pub fn of(

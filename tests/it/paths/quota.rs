@@ -16,8 +16,8 @@ const WINDOW: Duration = Duration::from_secs(10);
 const UNITS: u64 = 150;
 /// Others call so often, all the time. Together with 12 calls of ours, that is more than the window holds.
 const OTHERS_PER_SECOND: f64 = 5.0;
-/// The limit is frozen when so many units are left. All who call need 3.5 s for them: so long may an answer and
-/// the freeze take on a slow machine.
+/// The limit is frozen when so many units are left. All callers together need 3.5 s for them: so long may an
+/// answer and the freeze take on a slow machine.
 const SPARE: u64 = 60;
 /// Calls in flight are not yet in the provider's count: a limit is frozen earlier by so many at most.
 const IN_FLIGHT: u64 = 9;

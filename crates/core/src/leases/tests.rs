@@ -321,6 +321,10 @@ fn a_refusal_counts_although_the_store_does_not_know_of_it() {
             Availability::Until(_, WaitReason::Frozen)
         )
     };
+    let restarted = |now| LeaseAnswer {
+        generation: GENERATION + 1,
+        ..answer(now)
+    };
     // The ask left before the refusal came.
     holder.ask(now, 3, &LeaseHint::PLAIN).expect("an ask");
     holder.freeze_by_answer(minute, now);
@@ -329,11 +333,7 @@ fn a_refusal_counts_although_the_store_does_not_know_of_it() {
     // Nor does an answer of another generation change that.
     now = now + Duration::from_secs(1);
     holder.ask(now, 3, &LeaseHint::PLAIN).expect("an ask");
-    let restarted = LeaseAnswer {
-        generation: GENERATION + 1,
-        ..answer(now)
-    };
-    holder.note_answer(&restarted, now);
+    holder.note_answer(&restarted(now), now);
     assert!(frozen(&holder, now));
     // Nor does a notice from another database of the same Redis.
     let foreign = Freeze {
@@ -344,11 +344,7 @@ fn a_refusal_counts_although_the_store_does_not_know_of_it() {
     holder.note_freeze(&foreign, now);
     now = now + Duration::from_secs(1);
     holder.ask(now, 3, &LeaseHint::PLAIN).expect("an ask");
-    let unchanged = LeaseAnswer {
-        generation: GENERATION + 1,
-        ..answer(now)
-    };
-    holder.note_answer(&unchanged, now);
+    holder.note_answer(&restarted(now), now);
     assert!(frozen(&holder, now));
     // The store knows: from now on its word counts, such as an operator's end.
     let told = Freeze {
@@ -359,12 +355,6 @@ fn a_refusal_counts_although_the_store_does_not_know_of_it() {
     holder.note_freeze(&told, now);
     now = now + Duration::from_secs(1);
     holder.ask(now, 3, &LeaseHint::PLAIN).expect("an ask");
-    holder.note_answer(
-        &LeaseAnswer {
-            generation: GENERATION + 1,
-            ..answer(now)
-        },
-        now,
-    );
+    holder.note_answer(&restarted(now), now);
     assert!(!frozen(&holder, now));
 }

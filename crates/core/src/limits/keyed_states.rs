@@ -214,7 +214,7 @@ impl<N: Clone + Eq + Hash> KeyedStates<N> {
         self.known.insert(name.clone(), (state, dies));
         if self.known.len() > self.sweep_at {
             self.known.retain(|_, (_, dies)| *dies > now);
-            // Calls that ended by their leases wake nobody, and those who waited for them have asked again.
+            // Calls that ended by their leases wake no replica, and the replicas that waited for them have asked again.
             self.waiting.retain(|name, _| self.known.contains_key(name));
             self.sweep_at = (2 * self.known.len()).max(SWEEP_MIN);
         }

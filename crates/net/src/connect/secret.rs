@@ -17,8 +17,8 @@ use tracing::warn;
 
 use sluiced_ports::lock;
 
-/// A login waits no longer than this for the secret to be read.
-const READING: Duration = Duration::from_millis(100);
+/// A login waits no longer than this for the secret to be read: longer than a busy machine takes for a file.
+const READING: Duration = Duration::from_secs(1);
 
 /// Reads the secret; the error gives the reason, without the secret.
 type Read = dyn Fn() -> Result<SecretString, String> + Send + Sync;
@@ -98,7 +98,7 @@ impl Secret {
         }))
     }
 
-    /// The current secret, or the last one that could be read. Blocks for 100 ms at most.
+    /// The current secret, or the last one that could be read. Blocks for a second at most.
     #[must_use]
     pub fn get(&self) -> SecretString {
         if self.0.read.is_none() {
