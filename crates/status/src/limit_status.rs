@@ -91,8 +91,8 @@ pub enum LimitState {
 }
 
 impl LimitState {
-    /// The state of a limit, from how long each reason still holds: a pause and the operator that asked for it, a freeze, a loss and
-    /// what is known of it.
+    /// The state of a limit, from how long each reason still holds: a pause and the operator that asked for it, a
+    /// freeze, a loss and what is known of it.
     #[must_use]
     pub fn of(
         paused: Option<(Duration, String)>,
